@@ -138,7 +138,7 @@ def field_of(value: Value, axes: Axes) -> Node:
     if loose or (neurons and all(origin is None for origin in neurons)):
         raise NoLimitError(f"the parameter {held.path} is one number for all neurons: its gradient is their sum")
     matrix = held.matrix()
-    entry = Entry(tuple(shape), held.growth, matrix, tuple(own))
+    entry = signed(held, Entry(tuple(shape), held.growth, matrix, tuple(own)))
     mean = held.law.mean * held.factor
     if mean == 0:
         return entry
@@ -203,6 +203,11 @@ def multiple(number: float | Moving, node: Any, power: float = 0.0) -> Any:
     if number * scale == 1.0 and inner.power == node.power + power:
         return inner
     return FieldSum(node.shape, node.power + power, ((one(len(node.shape), number * scale), inner),))
+
+
+def signed(weights: Parameter, node: Node) -> Node:
+    """What the weights give, with the sign of their factor: two uses may have another."""
+    return multiple(-1.0, node) if weights.factor < 0 else node
 
 
 def _multiple(word: str, node: Node, det: Det, shape: tuple[int, ...]) -> Node:

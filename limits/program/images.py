@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from limits.program.concatenation import concatenated, padded
 from limits.program.copies import MOST, apart, are_copies, entry
 from limits.program.deterministic import check_steady
-from limits.program.elementwise import elementwise
+from limits.program.elementwise import elementwise, signed
 from limits.program.nodes import Det, FieldSum, Image, Node, Window
 from limits.program.shapes import broadcast, moved, permuted, settled, transposed
 from limits.program.slices import sliced
@@ -155,16 +155,8 @@ def image(weights: Parameter, source: Any, gone: list[Atom], layout: tuple, wind
         power += weights.growth + sum(growth(atom.sizes) for atom in neurons) / 2
     k = sum(atom.kind == "p" for atom in gone)
     kept = source.shape[: len(source.shape) - k]
-    return Image(
-        kept if window is None else slid_shape(kept, window),
-        power,
-        weights.matrix(),
-        source,
-        k,
-        float(fan),
-        layout,
-        window,
-    )
+    shape = kept if window is None else slid_shape(kept, window)
+    return signed(weights, Image(shape, power, weights.matrix(), source, k, float(fan), layout, window))
 
 
 def slid_shape(shape: tuple[int, ...], window: Window) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.program.cleared import cleared
+from limits.program.elementwise import signed
 from limits.program.nodes import Det, FieldSum, Lookup
 from limits.program.shapes import moved, settled
 from limits.program.values import Atom, Axes, NoLimitError, Parameter, Value, atoms, positions, size
@@ -53,6 +54,7 @@ def gathered(table: Value, indices: Value, params: dict[str, Any], shape: tuple)
         if zeros:
             inside = (rows >= 0) & (rows < count)
             node = FieldSum(node.shape, node.power, ((Det(inside.astype(float)), cleared(node, inside)),))
+        node = signed(weights, node)
         return Value(tuple(axes), node)
     return _taken(table, indices, axis, tuple(axes), places, filled)
 

@@ -26,7 +26,7 @@ from limits.kernels.special import safe_sqrt, snapped
 from limits.program import averages
 from limits.program.gaps import gap_of
 from limits.program.nodes import Carried, Concat, Det, FieldSum, Image, Key, Map, Moved, Node
-from limits.program.shared_weights import contracted, diagonal, of_weights, same_weights, shared
+from limits.program.shared_weights import contracted, diagonal, of_both, of_weights, same_weights, shared
 from limits.program.values import NoLimitError
 from limits.program.zeros import total
 
@@ -119,13 +119,13 @@ class PairMoments:
             return u.known(Key(self.batch, "tangent", pairs))
         if not same_weights(u, v):
             return None
-        rate = u.matrix.rate and u.matrix.rate * u.matrix.quicker
+        variance, rate = of_both(u.matrix, v.matrix)
         if not isinstance(u, Image):
             ones = shared(self, u, v, pairs)
             return None if u.matrix.rate == 0 else rate * ones
         inner = None if isinstance(u.source, Det) else contracted(self, self.tangent, u, v, pairs)
         own = contracted(self, self.second, u, v, pairs) if u.matrix.rate else None
-        inner = None if inner is None or u.matrix.std == 0 else u.fan * u.matrix.variance * inner
+        inner = None if inner is None or u.matrix.std == 0 else u.fan * variance * inner
         return total(None if own is None else u.fan * rate * own, inner)
 
     def _through(self, form: Any, u: Any, v: Any, pairs: bool) -> Any:

@@ -32,11 +32,19 @@ def same_parts(taken: dict[str, tuple], matrix: Weights) -> None:
         )
 
 
+def of_both(one: Weights, other: Weights) -> tuple[Any, Any]:
+    """(covariance of entries, learning) of two uses of the same weights, each times a number of its own above zero."""
+    if (one.std, one.rate) == (other.std, other.rate) and one.moving is other.moving and one.quicker is other.quicker:
+        return one.variance, one.rate and one.rate * one.quicker
+    learning = [each.rate and each.rate * each.quicker for each in (one, other)]
+    return one.std * other.std * one.moving * other.moving, (learning[0] * learning[1]) ** 0.5
+
+
 def of_weights(m: Any, u: Any, v: Any, pairs: bool) -> Any:
     """⟨u v⟩ of images, entries or rows of the same weights; None where it is zero by structure."""
     if u.matrix.std == 0:
         return None
-    variance = u.matrix.variance
+    variance, _ = of_both(u.matrix, v.matrix)
     if isinstance(u, Image):
         inner = contracted(m, m.second, u, v, pairs)
         return None if inner is None else u.fan * variance * inner
