@@ -19,18 +19,21 @@ _ROUNDED = (
 
 
 def movement(before: Any, after: Any) -> float:
-    """The largest part of itself by which a parameter, or what a matrix gives on, has moved; of those that did not begin at zero.
+    """The largest part of itself by which a parameter, or what a matrix gives on, has moved.
 
-    What a matrix s W⁰ + Vᵀ M U gives on, s √N long for a vector of length 1, moves by about ‖M‖.
+    What a matrix s W⁰ + Vᵀ M U gives on, s √N long for a vector of length 1, moves by about ‖M‖. Weights that began at zero, as
+    readouts do, are all movement; biases that did move the outputs with the others, and are not asked.
     """
-    parts = jax.tree.leaves(jax.tree.map(_part, before["params"], after["params"]))
+    parts = jax.tree.leaves(jax.tree.map(_part, before, after["params"]))
     matrices = jax.tree.leaves(after.get(REVEALED, {}), is_leaf=lambda leaf: isinstance(leaf, Matrix))
     parts += [_size(m.trained) / (_size(m.start) * m.y.shape[-1] ** 0.5) for m in matrices if _size(m.start)]
     return max(parts, default=0.0)
 
 
 def check_moved(before: Any, after: Any) -> None:
-    """Warns where what has moved is not much more than rounding."""
+    """Warns where what has moved from parameters `before` (None: not known) is not much more than rounding."""
+    if before is None:
+        return
     dtype = jax.dtypes.canonicalize_dtype(float)
     moved, eps = movement(before, after), float(jnp.finfo(dtype).eps)
     if 0 < moved < math.inf and eps > _LOST * moved:
@@ -39,8 +42,8 @@ def check_moved(before: Any, after: Any) -> None:
 
 
 def _part(before: Any, after: Any) -> float:
-    size = _size(before)
-    return _size(after - before) / size if size else 0.0
+    size, moved = _size(before), _size(after - before)
+    return moved / size if size else float(moved > 0 and after.ndim > 1)
 
 
 def _size(a: Any) -> float:

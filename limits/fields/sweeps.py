@@ -279,6 +279,7 @@ def _run(
     kept = None if keep is None else keep.load(lambda: _shapes(sweep, plan, begin, x))
     ahead = _step_ahead(sweep, plan, begin, x, y) if kept is None else None
     state, now, seen = kept or (sweep.begin(begin, x, part), 0, [])
+    before = jax.tree.map(np.array, state.variables["params"]) if looks_back and kept is None else None
     advance(now + 1)
     for t in times[len(seen) :]:
         while now < t:
@@ -292,8 +293,7 @@ def _run(
         seen.append(found)
         if keep is not None:
             keep.save(state, now, seen)
-    if looks_back:
-        check_moved(sweep.begin(begin, x, part).variables, state.variables)
+    check_moved(before, state.variables)
     answers = {}
     if "responses" in plan.record:
         answers = all_responses(state.variables[REVEALED], list(vectors_met(sweep.net, x)), seen)

@@ -92,7 +92,9 @@ class _Taken:
             if e is None:
                 found = self._emit("scan_index", {"index": index}, (stack,), shape, where)
             else:
-                inputs = tuple(v if isinstance(v, Constant) else self._layer(v, index, where) for v in e.inputs)
+                inputs = tuple(
+                    _number(v) if isinstance(v, Constant) else self._layer(v, index, where) for v in e.inputs
+                )
                 found = self._emit(e.primitive, e.params, inputs, shape, e.where)
             self.taken[stack, index] = found
         return self.taken[stack, index]
@@ -102,3 +104,8 @@ class _Taken:
             output, self.next = self.next, self.next + 1
         self.equations.append(Equation(name, params, inputs, (output,), (shape,), params, where))
         return output
+
+
+def _number(constant: Constant) -> Constant:
+    """One number as such, whatever the axes that it is written with."""
+    return Constant(*(np.reshape(each, ()) for each in constant))

@@ -85,7 +85,10 @@ def refusal(argument):
         ("--config.centred=maybe", "it must be true or false"),
         ("--config.task=3", "it has fields"),
         ("--config.steps", "Missing value"),
-        ("--config.widths.first.first=3", "field \"config.widths.first.first\": config.widths is (32, 64, 128, 256, 512), which has no fields of its own"),
+        (
+            "--config.widths.first.first=3",
+            'field "config.widths.first.first": config.widths is (32, 64, 128, 256, 512), which has no fields of its own',
+        ),
         ("--shard=2/2", "with i from 0 to n − 1"),
         ("--worddir=x", "Unknown command line flag"),
     ],

@@ -64,6 +64,8 @@ class Stacked(nn.Module):
                 h = jax.lax.fori_loop(0, L, lambda i, h: h + size * nn.relu(h) @ W[i], h)
             case "scanned":
                 h, _ = jax.lax.scan(lambda h, w: (h + nn.relu(h) @ w, None), h, -size * stack(1.0))
+            case "axes":  # of the number, too
+                h, _ = jax.lax.scan(lambda h, w: (h + nn.relu(h) @ w, None), h, np.full((1, 1, 1), size) * stack(1.0))
             case "sizes":
                 parts = stack(n**-0.5), jnp.full(L, L**-0.5)
                 h, _ = jax.lax.scan(lambda h, w: (h + w[1] * nn.relu(h) @ w[0], None), h, parts)
@@ -102,7 +104,7 @@ def test_however_a_layer_is_taken_its_weights_are_its_own(one, other):
     np.testing.assert_allclose(found.ntk, expected.ntk, rtol=1e-7)
 
 
-@pytest.mark.parametrize("kind", ["index", "iterated", "counted", "scanned", "nn.scan"])
+@pytest.mark.parametrize("kind", ["index", "iterated", "counted", "scanned", "axes", "nn.scan"])
 def test_layers_of_a_stack_are_read_once(kind):
     short, long = (program_of(in_parameterization(Stacked(16, n, kind), "ntk"), (5,), "float64", None) for n in (4, 12))
     assert short.loops.length == long.loops.length
