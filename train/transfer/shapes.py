@@ -36,8 +36,8 @@ SIDES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 # The place of a kink hangs on how much steeper the right side is: with 9 steepnesses it would be one of a few, all next to the
 # true one. Over a floor few, as with many they would pass for a kink, and place that wrongly.
 FAMILIES = (
-    ("straight", "straight", 0.15, _steepnesses(17)),
-    ("bent", "bent", 0.15, _steepnesses(17)),
+    ("straight", "straight", 0.2, _steepnesses(17)),
+    ("bent", "bent", 0.2, _steepnesses(17)),
     ("3/2", "3/2", 0.1, _steepnesses(9)),
     ("square", "square", 0.3, _steepnesses(9)),
     ("3/2", "square", 0.05, _steepnesses(9)),
