@@ -67,11 +67,14 @@ class Summed(nn.Module):
         w, v = (self.param(name, normal, (n, n)) for name in "wv")
         several = self.param("several", nn.initializers.lecun_normal(batch_axis=0), (3, n, n))
         if self.kind == "inputs":
-            h = h @ (w - w.mean(0, keepdims=True)) if self.summed else h @ w - jnp.outer(h.sum(1), (ones @ w) / n)
+            mean = ones if self.summed else ones @ w / n  # what is met first is drawn first
+            h = h @ (w - w.mean(0, keepdims=True)) if self.summed else h @ w - jnp.outer(h.sum(1), mean)
         if self.kind == "outputs":
-            h = h @ (w - w.mean(1, keepdims=True)) if self.summed else h @ w - (h @ (w @ ones / n))[:, None]
+            mean = ones if self.summed else w @ ones / n
+            h = h @ (w - w.mean(1, keepdims=True)) if self.summed else h @ w - (h @ mean)[:, None]
         if self.kind == "all":
-            h = h @ (w - w.mean()) if self.summed else h @ w - h.sum(1, keepdims=True) * ((ones @ w).sum() / n**2)
+            mean = 0.0 if self.summed else (ones @ w).sum() / n**2
+            h = h @ (w - w.mean()) if self.summed else h @ w - h.sum(1, keepdims=True) * mean
         if self.kind == "two":
             h = h @ jnp.stack([w, v]).sum(0) if self.summed else h @ w + h @ v
         if self.kind == "several":
