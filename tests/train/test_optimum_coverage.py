@@ -182,3 +182,18 @@ def test_the_cost_of_an_optimum_is_of_curves_not_of_straight_lines(moved):
             pair.append(Sweep(width, 1, 2.0**x, losses[..., None]))
         costs.append(Transfer("width", tuple(pair)).regret()[0])
     assert abs(np.mean(costs) - 0.3 * moved**2) < 0.01
+
+
+def below_zero(width, best, unit=1.0):
+    """Losses unit (−100 + 20 (x − best)²), with noise, in which three seeds differ."""
+    x, noise = np.arange(-4.0, 5.0), 0.3 * np.random.default_rng(width).normal(size=(9, 3))
+    return Sweep(width, 1, 2.0**x, unit * (-100 + 20 * (x[:, None] - best) ** 2 + noise)[..., None])
+
+
+def test_losses_that_are_not_positive_have_no_unit():
+    """Costs were cut at 50, as of a logarithm, and intervals of losses a hundred times as large were 16 times as long."""
+    one, many = (np.log2(below_zero(8, 0.3, unit).interval()) for unit in (1e-3, 1e3))
+    np.testing.assert_allclose(one, many, atol=1e-6)
+    cost, low, high = Transfer("width", (below_zero(8, 2.1), below_zero(64, -2.2))).regret()
+    assert low <= 20 * 4.3**2 <= high
+    assert abs(cost - 20 * 4.3**2) < 20

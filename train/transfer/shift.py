@@ -10,6 +10,7 @@ import numpy as np
 from train.evaluate.interval import Interval
 from train.evaluate.report import Table
 from train.transfer.sweep import DRAWS, Sweep, interval, loss_at
+from train.transfer.valley import positive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +65,7 @@ class Transfer:
     @property
     def positive(self) -> bool:
         """Whether all losses of the largest size are, so that they have ratios and logarithms."""
-        losses = self.sweeps[-1].losses
-        return bool((losses[np.isfinite(losses)] > 0).all())
+        return positive(self.sweeps[-1].losses)
 
     def regret(self) -> tuple[float, float, float]:
         """What the smallest size's optimum costs at the largest, over the loss at its own: (loss ratio − 1, low, high).
