@@ -94,7 +94,7 @@ def at(kind, depth):
     return twin(in_parameterization(Stacked(16, depth, kind), "ntk")).kernels(X)
 
 
-WAYS = [("own", kind) for kind in ("index", "iterated", "counted", "scanned", "sizes", "inside", "initial")]
+WAYS = [("own", kind) for kind in ("index", "iterated", "counted", "scanned", "axes", "sizes", "inside", "initial")]
 
 
 @pytest.mark.parametrize(("one", "other"), [*WAYS, pytest.param("blocks", "nn.scan", marks=pytest.mark.slow)])
