@@ -53,6 +53,7 @@ def test_a_combination_is_the_limit_of_a_network_that_is_one():
     assert found.provenance["ntk"].kind == "exact"
 
 
+@pytest.mark.slow
 def test_functions_of_combinations():
     kernel = np.float64(0.3) * twin(RELU) + twin(ERF) * twin(RELU) * 2
     with jax.enable_x64(True):

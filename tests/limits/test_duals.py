@@ -393,6 +393,7 @@ def test_what_a_series_misses_is_not_its_rounding():
     assert np.all(coefficients(jnp.abs, sizes, 128)[-1] > 0.01 * sizes)
 
 
+@pytest.mark.slow
 def test_a_point_with_itself_loses_nothing():
     phi = lambda x: jnp.abs(jnp.tanh(x - 0.3))  # noqa: E731
     sizes, zero = jnp.linspace(0.1, 3, 7), jnp.zeros(7)

@@ -280,6 +280,7 @@ def kernel_at(kernel, w_std):
     return other
 
 
+@pytest.mark.slow
 def test_a_fit_says_what_it_has_maximised():
     x = draw(8, 2)
     found = fit(

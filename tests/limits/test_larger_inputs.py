@@ -20,6 +20,7 @@ def warned(call):
     return [each for each in seen if "kernel function" in str(each.message)]
 
 
+@pytest.mark.slow
 def test_inputs_for_which_series_are_too_short_are_said_once():
     kernel, exact = COS.kernel_function(), COS.kernels(30 * X, 30 * NEAR)
     assert not warned(lambda: kernel(X, NEAR))

@@ -189,6 +189,7 @@ def test_numbers_that_only_scale_together_are_not_fitted():
         fit(MLP(8, 1, w_std=(1.0, 1.0)), Task(draw(8, 2), draw(8, 1)), over=("w_std",), noise=0.1)
 
 
+@pytest.mark.slow
 def test_vision_transformers_of_drawn_kernels_have_an_nngp_where_the_readout_has_a_bias():
     """With equal numbers in all layers it is the closed form, and readouts scale it: to 8 standard errors of 4 × 512 samples."""
     net = ViT(16, 1, patch=2, logits="1/sqrt(d)", heads="grow", query_init="zeros", w_std=1.2, b_std=0.3)

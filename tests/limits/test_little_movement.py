@@ -62,6 +62,7 @@ class ZeroReadout(nn.Module):
         return nn.Dense(1, use_bias=False, kernel_init=nn.initializers.zeros)(h)
 
 
+@pytest.mark.slow
 def test_readouts_that_begin_at_zero_are_all_movement(same_draws):
     """What they learn is exact to 1e-7, however little the others move: 95 % were said to be uncertain."""
     net = in_parameterization(ZeroReadout(64), "mup")

@@ -38,14 +38,15 @@ def network(phi, a=0.7, b=0.7):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", BENT)
-def test_functions_of_thresholds_are_the_kernels_of_networks_that_have_them(name):
+@pytest.mark.parametrize(
+    ("name", "a"), [*((name, 1.3) for name in BENT), *(("threshold", a) for a in (-0.6, 0.0)), ("written twice", -0.6)]
+)
+def test_functions_of_thresholds_are_the_kernels_of_networks_that_have_them(name, a):
     kernel = twin(network(BENT[name])).kernel_function()
-    for a in (1.3, -0.6, 0.0) if name in ("threshold", "written twice") else (1.3,):
-        found, expected = kernel(jnp.asarray(X), a=a, b=0.9), twin(network(BENT[name], a, 0.9)).kernels(X)
-        assert expected.provenance["ntk"].kind == "exact"
-        np.testing.assert_allclose(found.nngp, expected.nngp, rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(found.ntk, expected.ntk, rtol=1e-10, atol=1e-12)
+    found, expected = kernel(jnp.asarray(X), a=a, b=0.9), twin(network(BENT[name], a, 0.9)).kernels(X)
+    assert expected.provenance["ntk"].kind == "exact"
+    np.testing.assert_allclose(found.nngp, expected.nngp, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(found.ntk, expected.ntk, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.usefixtures("x64")
@@ -55,6 +56,7 @@ def test_signs_that_are_traced_give_no_number_that_is_wrong():
     assert np.isnan(kernel(-0.4)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_numbers_that_cancel_by_chance_are_no_closed_form():
     """relu(h + a − b) is a relu where a = b, and nowhere else."""

@@ -176,6 +176,7 @@ def test_batches_weigh_points_by_the_positions_that_count():
     np.testing.assert_allclose(found, [[1, 1, 1, 1, 1], [2.5, 2.5, 0, 0, 0]])
 
 
+@pytest.mark.slow
 def test_rich_of_a_readout_alone_is_descent_by_the_features_at_the_start():
     net, rows = Words(8, "mup"), np.array([[0], [1], [0]])
     run = twin(net).rich(TASK, 3, 2.0, samples=512, replicas=4, trained=("readout",), batches=rows, kernels=())

@@ -189,6 +189,7 @@ def test_losses_of_different_tasks_are_not_compared():
     ]
 
 
+@pytest.mark.slow
 def test_predictions_of_variants_are_compared():
     random = np.random.default_rng(7)
     floors, sweeps = {}, {}

@@ -138,6 +138,7 @@ def test_numbers_of_functions_are_no_part_of_starts(function):
     np.testing.assert_allclose([one[name].rate for name in "wv"], [two["w"].rate * 32, two["v"].rate * 64], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_kernels_under_gelu_are_those_of_weights_that_start_with_it():
     nets = (in_parameterization(DividesByHand(32, where, activation=nn.gelu), "ntk") for where in ("after", "start"))
     one, two = (twin(net).kernels(np.random.default_rng(0).normal(size=(3, 4))) for net in nets)

@@ -162,6 +162,7 @@ class Experts(nn.Module):
         return nn.Dense(1)(h.sum(0).mean((1, 2)))
 
 
+@pytest.mark.slow
 def test_convolutions_side_by_side_under_vmap_are_matrices_of_their_own():
     """Optax said "reduction axes and output axes must be disjoint": all axes of their kernels were thought joined to one."""
     x = np.ones((2, 6, 6, 3), "float32")

@@ -93,6 +93,7 @@ def signals(net: Any, tx: Any) -> np.ndarray:
     return np.asarray(jax.jit(lambda seeds: jax.lax.map(one, seeds))(jnp.arange(96)))
 
 
+@pytest.mark.slow
 def test_layers_that_wait_for_each_other_at_zero_are_named_and_the_remedy_moves_alike():
     def of(width: int, rule: Any, **starts: Any) -> Any:
         with warnings.catch_warnings(record=True) as said:

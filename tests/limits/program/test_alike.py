@@ -246,6 +246,7 @@ class Plain(nn.Module):
         return readout(jnp.tanh(Dense(self.width)(x)))
 
 
+@pytest.mark.slow
 def test_what_would_be_compiled_for_minutes_is_drawn_and_says_so(monkeypatch):
     read_off = twin(in_parameterization(Plain(24), "ntk")).kernels(X)
     monkeypatch.setattr(alike, "MOST", 5)

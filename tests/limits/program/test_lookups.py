@@ -285,6 +285,7 @@ class Stream(nn.Module):
         return nn.Dense(1)(jnp.where(here, h, 0.0).mean(1))
 
 
+@pytest.mark.slow
 def test_loops_of_what_has_no_closed_kernel_are_refused_with_the_reason():
     kernel = twin(in_parameterization(Stream(16), "ntk")).kernel_function()
     with pytest.raises(AbsentError, match="Gaussian variables"):
