@@ -16,7 +16,7 @@ from zoo.asleep import Asleep, sleepers
 from zoo.in_forward import MARGIN, NONE, InForward, Stood, stand_for_starts
 from zoo.infer import infer_roles
 from zoo.inferred import Place, TiedError
-from zoo.laws import Law, law_of, laws
+from zoo.laws import Fixed, Law, law_of, laws
 from zoo.names import by_name, map_named, names_of
 from zoo.once import once
 from zoo.parameterization import parameterization
@@ -122,7 +122,7 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
     last = biases and added_to_outputs(lambda params: apply(params, net.width), shapes, among=biases)
     ends = {name for name, place in found.places.items() if place.role == "readout" and not place.inner}
     unused = ends - used_in_outputs(lambda params: apply(params, net.width), shapes) if len(ends) > 1 else set[str]()
-    both = {name: (law_of(narrow[name]), law_of(wide[name])) for name in found.places}
+    both = {name: (_law(place, narrow[name]), _law(place, wide[name])) for name, place in found.places.items()}
     places = _by_hand(found.places, both)
     return {
         name: _start(net, name, paths[name], place, *both[name], name in biases, name in last)._replace(
@@ -130,6 +130,13 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
         )
         for name, place in places.items()
     }
+
+
+def _law(place: Place, read: Any) -> Law:
+    """What is fixed is as good a start as one value, but in a matrix, over whose inputs is summed."""
+    if isinstance(read, Fixed) and place.role not in ("hidden", "readout"):
+        return Law(read.size, 0.0, False, "fixed")
+    return law_of(read)
 
 
 def _power(law: Law, wide: Law) -> float | None:

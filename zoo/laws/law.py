@@ -34,6 +34,13 @@ class Unknown:
     reason: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Fixed(Unknown):
+    """Of an array whose entries differ and are not drawn, such as a table of rates of decay: no law of them, but their size."""
+
+    size: float  # root mean square
+
+
 def law_of(leaf: "Law | Unknown") -> Law:
     """The law; a ValueError with the reason where it is not known."""
     if isinstance(leaf, Unknown):

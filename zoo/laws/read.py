@@ -13,7 +13,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from zoo.laws.draws import Random, arithmetic, draw, is_draw, moved, normal_of_uniform, placed, together
 from zoo.laws.known import DOUBLE, KEPT, MOVED, Known, array_of, known, of_known
-from zoo.laws.law import SUPPORTED, Law, Unknown
+from zoo.laws.law import SUPPORTED, Fixed, Law, Unknown
 from zoo.scans import CALLS, scan_counts
 
 # Primitives, by what becomes of a draw in them.
@@ -48,7 +48,8 @@ def _named(law: Law | Unknown, path: str) -> Law | Unknown:
     """The reason as a sentence that names the parameter."""
     if isinstance(law, Law):
         return law
-    return Unknown(f"The law of {path or 'the array'} at initialisation is not known: {law.reason}. {SUPPORTED}.")
+    sentence = f"The law of {path or 'the array'} at initialisation is not known: {law.reason}. {SUPPORTED}."
+    return dataclasses.replace(law, reason=sentence)
 
 
 def _law(value: Any) -> Law | Unknown:
@@ -70,7 +71,8 @@ def _law(value: Any) -> Law | Unknown:
         return Unknown("it is made of random bits")
     if value.values.ndim:
         low, high = value.values.min(), value.values.max()
-        return Unknown(f"it is a constant array whose entries differ, from {low} to {high}")
+        size = float(np.sqrt(np.mean(np.abs(value.values.astype(np.complex128)) ** 2)))
+        return Fixed(f"it is a constant array whose entries differ, from {low} to {high}", size)
     if value.values.dtype.kind == "c":
         return Unknown("it is complex")
     return Law(rational(float(value.values), value.error), 0.0, True, "constant")
