@@ -158,6 +158,9 @@ def check_whole(owner: str, task: Task) -> None:
         )
 
 
+ONE_OUTPUT = " Give its one output an axis, f[:, None]."
+
+
 def output_shape(net: Any, x: Any) -> tuple[int, ...] | None:
     """Of what the network returns for inputs like x; None where it is no array. Nothing is computed."""
     return _output_shape(net, tuple(x.shape), str(jax.dtypes.canonicalize_dtype(x.dtype)))
@@ -189,6 +192,7 @@ def check_outputs(owner: str, net: Any, task: Task) -> None:
             raise ValueError(
                 f"{owner}: {name} must return for targets {list(task.y_train.shape)} its outputs as an array {wanted}; for one "
                 f"sample {list(x.shape)} it returns {'no array' if shape is None else list(shape)}."
+                f"{ONE_OUTPUT if shape == (1,) else ''}"
             )
         outputs = shape[-1]
     if outputs != task.outputs:

@@ -153,7 +153,9 @@ def told_apart(first: Sequence[Any], second: Sequence[Any], grown: float) -> lis
         if math.isclose(ratio, 1, rel_tol=0.02):
             found += [Entrywise("mean", use.axis)] if use.how == "product" else []
         elif use.how != "product":
-            how = HOW[use.how] if use.how != "sum" or math.isclose(ratio, grown, rel_tol=0.02) else "unclear"
+            powers = (grown, grown**0.5)  # of a sum; divided by √N, which stands for its weights' initialisation
+            known = use.how != "sum" or any(math.isclose(ratio, power, rel_tol=0.02) for power in powers)
+            how = HOW[use.how] if known else "unclear"
             found.append(Entrywise(how, use.axis))
     return found
 

@@ -17,6 +17,7 @@ from limits.finite.forward import mixes_inputs, shows_inside
 from limits.finite.observables import OBSERVABLES, Inside, gradient_scale, output_basis, take
 from limits.finite.tangent import contract, trace
 from limits.finite.watched import watched
+from limits.inputs import ONE_OUTPUT
 from zoo.definition import name_of
 from zoo.plain import PlainNetwork
 from zoo.starts import readouts
@@ -191,7 +192,10 @@ class Own(NamedTuple):
 def _check_shapes(net: Any, shown: Seen) -> None:
     """Of one input."""
     if len(shown.f.shape) != 2 or shown.f.shape[0] != 1:
-        raise ValueError(f"{name_of(net)} must return [n, outputs]; for one input it returns shape {shown.f.shape}.")
+        axis = ONE_OUTPUT if shown.f.shape == (1,) else ""
+        raise ValueError(
+            f"{name_of(net)} must return [n, outputs]; for one input it returns shape {shown.f.shape}.{axis}"
+        )
     for name, parts in (("h", shown.h), ("phi", shown.phi)):
         for part in parts:
             if part.shape[:1] != (1,):

@@ -27,6 +27,7 @@ from limits.program.simplified import simplified
 from limits.program.stacks import taken_apart
 from limits.program.trace import INPUTS, NetworkProgram, trace
 from limits.program.values import Atom, NoLimitError, Parameter, Refused, Value, growth, reason_of
+from limits.program.weighed_sums import as_products, each_law
 from limits.types import Provenance
 from zoo.laws import laws
 from zoo.layers import convolutions
@@ -311,18 +312,17 @@ def read(
         kind = np.dtype("float32" if single else "float64") if np.issubdtype(kind, np.floating) else kind
         shape = np.shape(x)[1:]
         at = [jax.ShapeDtypeStruct((n, *shape), kind) for n in (INPUTS, INPUTS, INPUTS + 1)]
-        widths = (0, 1, 0)
         key = jax.eval_shape(jax.random.key, 0)
         starts = [jax.jit(functools.partial(init, i)) for i in (0, 1)]  # traced once for shapes and laws
         params = [jax.eval_shape(start, key, at[0]) for start in starts]
         params = params if single else jax.tree.map(_double, params)
         if mixes_inputs(params[0]):
             raise NoLimitError("batch statistics: the kernel of a pair depends on the other inputs")
-        params = [params[i] for i in widths]
+        params = [params[i] for i in (0, 1, 0)]
         with convolutions():
-            program = simplified(trace(lambda t, p, x: apply(widths[t], p, x), list(zip(params, at, strict=True))))
-        program = taken_apart(program)
+            program = simplified(trace(lambda t, p, x: apply(t % 2, p, x), list(zip(params, at, strict=True))))
         found = [laws(start, at[0]) for start in starts]
+        program = taken_apart(as_products(program, found[0]))
     with _reading():
         program, parameters = with_signs(program, _parameters(program, found, rates), at[0])
     return ProgramKernels(program, parameters, single=single)
@@ -334,7 +334,7 @@ def _double(leaf: Any) -> Any:
 
 
 def _parameters(program: NetworkProgram, found: list[Any], rates: Callable) -> dict[str, Value | Refused]:
-    leaves = [jax.tree.leaves(each, is_leaf=lambda v: hasattr(v, "kind") or hasattr(v, "reason")) for each in found]
+    leaves = [each_law(laws) for laws in found]
     made: dict[str, Value | Refused] = {}
     for (path, number), narrow, wide in zip(program.params.items(), *leaves, strict=True):
         sizes = program.shapes[number]

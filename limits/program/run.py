@@ -23,6 +23,27 @@ class Noted:
     value: Any
 
 
+@dataclasses.dataclass(frozen=True)
+class Weighed(Noted):
+    """Such an array times signals entry by entry, which is a product with them once it is summed."""
+
+    signal: Any
+    along: tuple[bool, ...]  # the axes along which the weights vary
+
+    def summed(self, axes: Sequence[int]) -> jax.Array:
+        """The signals that enter the sum over these axes, [.., features]."""
+        alike = [i for i in axes if not self.along[i]]
+        beside = [i for i in range(self.signal.ndim) if i not in axes and self.signal.shape[i] < self.value.shape[i]]
+        gone = [i for i in axes if self.along[i]]
+        signal = jnp.broadcast_to(
+            self.signal,
+            [n if i in axes else m for i, (n, m) in enumerate(zip(self.value.shape, self.signal.shape, strict=True))],
+        )
+        kept = [i for i in range(signal.ndim) if i not in (*axes, *beside)]
+        rows = jnp.transpose(signal.sum(alike, keepdims=True), (*kept, *alike, *beside, *gone))
+        return rows.reshape(*(signal.shape[i] for i in kept), -1)
+
+
 class EquationRun:
     """One run through the equations. `features`: what was multiplied with a `Noted`, [.., features]."""
 
@@ -61,7 +82,19 @@ class EquationRun:
             features = jnp.transpose(bare[side], (*kept, *gone))
             self.features = features.reshape(*features.shape[: len(kept)], -1)
             return made
+        if name == "reduce_sum" and isinstance(values[0], Weighed):
+            self.features = values[0].summed(eqn.params["axes"])
+            return made
         same = all(isinstance(value, Noted) or jnp.size(value) == 1 for value in values)
+        if name == "mul" and not same:
+            at = int(isinstance(values[1], Noted))
+            weights = [n > 1 for n in jnp.shape(bare[at])]
+            return made if isinstance(values[at], Weighed) else [Weighed(made[0], values[1 - at], tuple(weights))]
+        if any(isinstance(value, Weighed) for value in values):
+            factor = name in ("mul", "div", "neg", "convert_element_type", "copy") and len(made) == 1
+            return (
+                [dataclasses.replace(values[0], value=made[0])] if factor and isinstance(values[0], Weighed) else made
+            )
         return [Noted(each) for each in made] if same else made
 
     def entry(self, value: Any, i: int) -> Any:

@@ -104,7 +104,7 @@ def trace(apply: Callable, sizes: Sequence[tuple[Any, Any]]) -> NetworkProgram:
     variables = [number for number, _ in first.arguments]
     shapes = {each[0][0]: _sizes([shape for _, shape in each]) for each in zip(*arguments, strict=True)}
     output = first.output if isinstance(first.output, int) else Constant(first.output, flats[1].output)
-    return NetworkProgram(_needed(equations, output), dict(zip(names, variables, strict=False)),
+    return NetworkProgram(needed(equations, output), dict(zip(names, variables, strict=False)),
                    tuple(variables[len(names) :]), output, shapes)  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def _names(inputs: Sequence[Any]) -> tuple:
     return tuple(each if isinstance(each, int) else None for each in inputs)
 
 
-def _needed(equations: list[Equation], output: Any) -> tuple[Equation, ...]:
+def needed(equations: Sequence[Equation], output: Any) -> tuple[Equation, ...]:
     """Those that the output depends on."""
     wanted, kept = {output}, []
     for equation in reversed(equations):

@@ -127,9 +127,11 @@ def test_a_vector_that_is_summed_over_is_a_readout_whatever_its_name(name: str):
     assert quietly(lambda h, v: (h * v).sum(-1), name=name) == "readout"
 
 
-def test_a_vector_whose_sum_is_over_the_root_of_the_width_is_said():
-    with pytest.warns(UserWarning, match=r'v of shape \(32,\) meets activations .* taken for "bias"'):
-        assert role(lambda h, v: (h * v).sum(-1) / len(v) ** 0.5) == "bias"
+@pytest.mark.parametrize("batch", [True, False])
+def test_a_vector_whose_sum_is_over_the_root_of_the_width_is_a_readout(batch: bool):
+    """As one in a product: the number stands for the initialisation."""
+    for forward in (lambda h, v: (h * v).sum(-1) / len(v) ** 0.5, lambda h, v: (h * v).mean(-1) * len(v) ** 0.5):
+        assert quietly(forward, x=X if batch else X[0]) == "readout"
 
 
 @pytest.mark.parametrize("batch", [True, False])
