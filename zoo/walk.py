@@ -277,11 +277,11 @@ class Meetings(Notes):
 
     def _scan(self, eqn: Any, *operands: Any) -> list[Any]:
         fixed, carried = scan_counts(eqn.params)
-        body, layers = eqn.params["jaxpr"].jaxpr, operands[fixed + carried :]
-        states = self._states(body, fixed, operands[fixed : fixed + carried])
+        body, consts, layers = eqn.params["jaxpr"].jaxpr, operands[:fixed], operands[fixed + carried :]
+        layers = [one_step(each) for each in layers]
+        states = self._states(body, consts, operands[fixed : fixed + carried], layers)
         self.times *= eqn.params["length"]
-        given = [*operands[:fixed], *states, *(one_step(each) for each in layers)]
-        outs = self._run(body, given, eqn.invars, eqn.outvars)
+        outs = self._run(body, [*consts, *states, *layers], eqn.invars, eqn.outvars)
         self.times //= eqn.params["length"]
         rows = [in_rows(each) if isinstance(each, Met) else active_too(each) for each in outs[carried:]]
         return [
@@ -289,25 +289,58 @@ class Meetings(Notes):
             *rows,
         ]
 
-    def _states(self, body: Any, fixed: int, given: Sequence[Any]) -> list[Any]:
-        """What the steps of a loop begin with: activations, where these change it."""
-        pairs = zip(body.invars[fixed:], body.outvars, strict=False)
-        same = [before is after for before, after in pairs][: len(given)]
-        self._added([each for each, kept in zip(given, same, strict=True) if not kept])
-        changed = [
-            Other.ACTIVE if np.issubdtype(v.aval.dtype, np.inexact) else None
-            for v in body.invars[fixed : fixed + len(given)]
-        ]
-        return [h if kept else active for h, kept, active in zip(given, same, changed, strict=True)]
+    def _states(self, body: Any, consts: Sequence[Any], given: Sequence[Any], layers: Sequence[Any] = ()) -> list[Any]:
+        """What the steps of a loop begin with: activations, where these change it; weights, where they are summed."""
+        before, quiet, states = body.invars[len(consts) :], Meetings(self.told), list(given)
+        while True:
+            after = quiet.through(body, [*consts, *states, *layers])
+            pairs = zip(before, body.outvars, states, after, strict=False)
+            changed = [
+                state if v is w else _either(state, None if _multiplied(body, {v}) else out, v)
+                for v, w, state, out in pairs
+            ][: len(given)]
+            if changed == states:
+                break
+            states = changed
+        kept = [v is w or isinstance(state, Held) for v, w, state in zip(before, body.outvars, states, strict=False)]
+        self._added([each for each, same in zip(given, kept, strict=False) if not same])
+        return states
 
     def _while(self, eqn: Any, *operands: Any) -> list[Any]:
         condition, constants = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        body, given = eqn.params["body_jaxpr"].jaxpr, operands[condition : condition + constants]
-        states = self._states(body, constants, operands[condition + constants :])
-        after = self._run(body, [*given, *states], eqn.invars[condition:], eqn.outvars)
+        body, consts = eqn.params["body_jaxpr"].jaxpr, operands[condition : condition + constants]
+        states = self._states(body, consts, operands[condition + constants :])
+        after = self._run(body, [*consts, *states], eqn.invars[condition:], eqn.outvars)
         return [h if isinstance(h, Held) else active_too(out) for h, out in zip(states, after, strict=True)]
 
     def _cond(self, eqn: Any, _: Any, *operands: Any) -> list[Any]:
         bodies = [branch.jaxpr for branch in eqn.params["branches"]]
         branches = [self._run(body, operands, eqn.invars[1:], eqn.outvars) for body in bodies]
         return [outs[0] if all(o == outs[0] for o in outs) else None for outs in zip(*branches, strict=True)]
+
+
+def _either(state: Any, after: Any, v: Any) -> Any:
+    """What a state of a loop is that a step begins with and leaves like this: weights, where weights are added to numbers."""
+    state, after = (each.held if isinstance(each, Met) and each.whole else each for each in (state, after))
+    held = [each for each in (state, after) if isinstance(each, Held)]
+    if state not in (*held, None, Other.FIXED) or after not in (*held, Other.FIXED):
+        return Other.ACTIVE if np.issubdtype(v.aval.dtype, np.inexact) else None
+    axes = tuple(Axis().union(*each) for each in zip(*(each.axes for each in held), strict=True))
+    return Held(axes, Axis().union(*(each.taken for each in held))) if held else state
+
+
+def _multiplied(body: Any, by: set[Any]) -> bool:
+    """Whether one of these variables, or what is made of them, enters a product or a look-up, as signals and places do."""
+    by = {*by}
+    for eqn in body.eqns:
+        enters = [not isinstance(v, Literal) and v in by for v in eqn.invars]
+        if not any(enters):
+            continue
+        inner = [getattr(p, "jaxpr", p) for p in eqn.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
+        same = all(len(each.invars) == len(enters) for each in inner)
+        if eqn.primitive.name in _PRODUCTS or not same:
+            return True
+        if any(_multiplied(one, {v for v, e in zip(one.invars, enters, strict=True) if e}) for one in inner):
+            return True
+        by |= {*eqn.outvars}
+    return False

@@ -79,13 +79,16 @@ class Summed(nn.Module):
             h = h @ jnp.stack([w, v]).sum(0) if self.summed else h @ w + h @ v
         if self.kind == "several":
             h = h @ (w + several.mean(0)) if self.summed else h @ w + sum(h @ each for each in several) / 3
+        if self.kind == "loop":
+            total = jax.lax.scan(lambda carry, each: (carry + each, None), jnp.zeros((n, n)), several)[0]
+            h = h @ total if self.summed else sum(h @ each for each in several)
         return nn.Dense(1)(jnp.tanh(h))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["all", "two", "inputs", "outputs", "several"])
+@pytest.mark.parametrize("kind", ["all", "two", "inputs", "outputs", "several", "loop"])
 def test_sums_over_weights_train_as_products_with_ones(kind):
-    """They were refused: "reduce_sum", or "stack", of its entries."""
+    """They were refused: "reduce_sum", or "stack", of its entries; of a sum in a loop, a loop over inputs or outputs."""
     runs = [
         twin(in_parameterization(Summed(32, kind, summed), "mup")).rich(
             TASK, 2, 0.3, samples=32, replicas=2, kernels=()

@@ -11,6 +11,8 @@ import optax
 import pytest
 
 from zoo import Rescaled, in_parameterization, infer_roles, learning_rate_factors, scaled
+from zoo.held import Use
+from zoo.uses import uses
 
 X: Any = np.random.default_rng(0).normal(size=(4, 7, 3)).astype(np.float32)
 SIZES: Any = {"base": {"width": 8}, "target": {"width": 32}}
@@ -107,9 +109,9 @@ def test_a_mean_is_known_from_a_sum_by_two_widths(name: str, target: int, monkey
     assert roles((5, "w"), SUMS[name][0]) == SUMS[name][1]
 
 
-def test_a_sum_over_the_root_of_the_width_is_said():
-    with pytest.warns(UserWarning, match="meets activations"):
-        roles((5, "w"), lambda p: products(p)[:, 0].sum(-1) / p["mid"].shape[0] ** 0.5)
+def test_a_sum_over_the_root_of_the_width_is_a_readout():
+    """The root stands for the start of its weights."""
+    assert roles((5, "w"), lambda p: products(p)[:, 0].sum(-1) / p["mid"].shape[0] ** 0.5) == "readout"
 
 
 READOUTS = {
@@ -332,3 +334,29 @@ def test_parts_that_are_empty_hold_nothing(mode):
     """As those that jax cuts off at axes which are not padded."""
     factors = learning_rate_factors(in_parameterization(Padded(64, mode), "ntk"), X[:1])
     assert len(jax.tree.leaves(factors)) == 4
+
+
+LOOPS = {
+    "scan": lambda w: jax.lax.scan(lambda c, each: (c + each, None), jnp.zeros((8, 8)), w)[0],
+    "from the first": lambda w: jax.lax.scan(lambda c, each: (c + each, None), w[0], w[1:])[0],
+    "by its number": lambda w: jax.lax.fori_loop(0, 3, lambda i, c: c + w[i], jnp.zeros((8, 8))),
+}
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_sum_of_weights_that_a_loop_makes_is_one_matrix(name: str, told: bool):
+    """Its carry was taken for activations, which met the weights entry by entry."""
+    params, x = {"w": jnp.ones((3, 8, 8))}, jnp.ones((2, 8))
+    forward = lambda p, x: jnp.tanh(x @ LOOPS[name](p["w"]))  # noqa: E731
+    found = uses(forward, params, x) if told else uses(lambda p: forward(p, x), params)
+    assert [use[:2] for use in found["w"]] == [((1,), (2,))]
+
+
+def test_signals_that_a_loop_carries_are_none():
+    """What begins as a parameter, too, once signals are added to it."""
+    params = {"w": jnp.ones((3, 8, 8)), "h": jnp.ones((2, 8))}
+    body = lambda h, w: (h + jnp.tanh(h @ w), None)  # noqa: E731
+    found = uses(lambda p, x: jax.lax.scan(body, p["h"], p["w"])[0] + x, params, jnp.ones((2, 8)))
+    assert found["w"] == [Use((1,), (2,), (0,))]
+    assert {use.how for use in found["h"]} == {"added"}  # pyright: ignore
