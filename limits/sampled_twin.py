@@ -321,11 +321,15 @@ class SampledTwin(Twin):
         return () if isinstance(program, Refused) else getattr(program, what)
 
     def check_depth(self, x: Any) -> None:
-        """Raises where the program of the network has no limit of infinite depth."""
-        kind = str(np.asarray(x).dtype) if np.asarray(x).dtype.kind in "iu" else "float64"
-        program = deep_program_of(self.net_read, np.shape(x)[1:], kind, None)
+        """Raises where the program of the network has no limit of infinite depth, or its equation in layer time none."""
+        x = np.asarray(x) if np.asarray(x).dtype.kind in "iu" else np.asarray(x, np.float64)
+        program = deep_program_of(self.net_read, x.shape[1:], str(x.dtype), None)
         if isinstance(program, Refused):
             raise AbsentError(f"{name_of(self.net)} has no infinite-depth limit: {program.reason}.")
+        try:  # whether all branches fall as they must is known where they are worked out
+            closed_kernels(self.net_read, x[:1], None, diagonal=True, deep=True)
+        except FloatingPointError as error:
+            raise AbsentError(f"{name_of(self.net)} has no infinite-depth limit: {error}") from error
 
     def layers(self, x: Any, samples: int = 2048, replicas: int = 8, seed: int = 0) -> Any:
         """(Φ^l, G^l) at initialisation for every h^l that the module returns; none where inputs mix, or of infinite depth."""

@@ -77,6 +77,12 @@ class Blocks(nn.Module):
                     h = math.cos(L**-0.5) * h + L**-0.5 * layer(nn.relu(h))
                 case "mean":  # of a signal and what a layer of norms makes of it
                     h = h - h / (L + 1) + layer(jax.lax.erf(layer(nn.LayerNorm()(h)))) / (2 * L) ** 0.5
+                case "one of two":  # the attention of a block is scaled, say, and its MLP is not
+                    h = h + L**-0.5 * layer(nn.relu(h))
+                    h = h + 0.1 * layer(nn.relu(layer(h)))
+                case "biases":  # that start at zero and learn: the signal moves by their number
+                    h = h + L**-0.5 * layer(nn.relu(h))
+                    h = h + self.param(f"bias_{l}", nn.initializers.zeros, (self.width,))[None]
                 case "tied":
                     h = h + L**-0.5 * same(nn.relu(h))
                 case "initial":
@@ -218,6 +224,14 @@ def test_what_has_no_limit_is_refused_with_the_reason(kind, why):
         twin(plain(kind), depth=math.inf).kernels(X)
     with pytest.raises(AbsentError, match=why):
         twin(in_parameterization(Blocks(16, 4, kind), "mup"), depth=math.inf).rich(Task(X, X[:, 0]), 1, 0.1)
+
+
+@pytest.mark.parametrize("kind", ["biases", slow("one of two"), slow("losing")])
+def test_features_do_not_learn_where_one_branch_of_a_block_is_of_one_size_at_all_depths(kind):
+    """Sweeps of several depths were extrapolated: a branch that is scaled beside them was enough."""
+    net = in_parameterization(Blocks(16, 4, kind), "mup")
+    with pytest.raises(AbsentError, match=r"no infinite-depth limit: .* a branch, or a bias of it, does not fall"):
+        twin(net, depth=math.inf).rich(Task(X, X[:, 0]), 1, 0.1)
 
 
 @pytest.mark.slow
