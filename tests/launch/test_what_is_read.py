@@ -1,6 +1,7 @@
 """What a study says is read by all who ask for it, or refused: axes of batches and losses, variants, scores, misspelt fields."""
 
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from launch import common, compare, limit
 from train.study.asked import unread
+from train.study.experiment import load
 from train.study.grid import conduct
 from train.transfer import Outcome
 
@@ -173,3 +175,23 @@ def test_depths_of_the_limit_follow_those_that_are_compared(compared, kept, said
     assert compare.of_learning(config, screen) == {"samples": 64, "depths": kept}
     assert ("config.rich.depths = (2, 4) has" in screen.export_text()) == said
     assert compare.of_learning(ConfigDict({"rich": {}, "depths": compared}), screen) is None
+
+
+@pytest.mark.parametrize("where", ["top", "function"])
+def test_a_module_beside_a_config_is_the_one_that_it_takes(tmp_path, monkeypatch, where):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    name = f"helper_{where}"
+    top, inside = (f"import json, {name}.inner", "    ")[:: 1 if where == "top" else -1]
+    code = f"{top}\ndef make():\n    {inside}\n    return {name}.NUMBER\n"
+    for folder in ("one", "other"):
+        (tmp_path / folder / name).mkdir(parents=True)
+        (tmp_path / folder / "own.py").write_text(code)
+        (tmp_path / folder / "json.py").write_text("")  # not meant
+        (tmp_path / folder / name / "__init__.py").write_text(f"NUMBER = {folder!r}")
+        (tmp_path / folder / name / "inner.py").write_text("")
+    assert load(tmp_path / "one" / "own.py").make() == "one"
+    with pytest.raises(ValueError, match=f"imports {name}, which is there twice: .*other.*, beside it, and .*one"):
+        load(tmp_path / "other" / "own.py")
+    (tmp_path / "other" / name).rename(tmp_path / "other" / f"{name}_2")
+    (tmp_path / "other" / "own.py").write_text(code.replace(name, f"{name}_2"))
+    assert load(tmp_path / "other" / "own.py").make() == "other"

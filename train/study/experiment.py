@@ -1,5 +1,6 @@
 """A config file with functions of its own: a model, an optimiser, a loss and batches, from any place on the disk."""
 
+import ast
 import functools
 import importlib.util
 import inspect
@@ -30,6 +31,14 @@ _HAS = {"make": ("init", "apply"), "optimizer": ("init", "update")}  # what thes
 
 _OF_NNX = ' Of an NNX module: zoo.in_parameterization(build, "mup" or "ntk", width=width) with build(width, rngs).'
 
+_NOT_MEANT = {
+    "configs",
+    "launch",
+    "limits",
+    "train",
+    "zoo",
+    *sys.stdlib_module_names,
+}  # by a name of a file beside a config
 _loaded: dict[tuple[Path, bytes], ModuleType] = {}  # by place and content
 
 
@@ -125,7 +134,10 @@ def _in_words(arrays: Any) -> str:
 
 
 def load(path: Path) -> ModuleType:
-    """The module of this file; its folder can be imported from, after everything else."""
+    """The module of this file; its folder can be imported from, after everything else.
+
+    Raises where something else is taken for a module that lies beside it.
+    """
     key = path.resolve(), path.read_bytes()
     if key in _loaded:  # executed once a start, for its fields and for its functions
         sys.modules[_loaded[key].__name__] = _loaded[key]
@@ -139,8 +151,30 @@ def load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+    _check_beside(path, set())
     _loaded[key] = module
     return module
+
+
+def _check_beside(file: Path, looked_at: set[Path]) -> None:
+    """Raises where what a file imports by the name of one beside it, here or in a function, is that of another folder."""
+    nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    named = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    named += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    for name in sorted({each.partition(".")[0] for each in named} - _NOT_MEANT):
+        places = (file.parent / f"{name}.py", file.parent / name / "__init__.py")
+        own = next((each.resolve() for each in places if each.is_file()), None)
+        if own is None or own in looked_at:
+            continue
+        looked_at.add(own)
+        spec = importlib.util.find_spec(name)
+        taken = Path(spec.origin).resolve() if spec and spec.origin else None
+        if taken != own:
+            raise ValueError(
+                f"{file} imports {name}, which is there twice: {own}, beside it, and {taken}, which is taken. Give one of them "
+                "another name, or take one program for each."
+            )
+        _check_beside(own, looked_at)
 
 
 def plain_fields(fields: Mapping[str, Any] | ConfigDict) -> dict[str, Any]:
