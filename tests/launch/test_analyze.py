@@ -5,6 +5,7 @@ import functools
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,28 @@ def test_a_module_and_batches_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(task.y_test.argmax(1), drawn[1][1][1:4])
     with pytest.raises(ValueError, match="Was it trained by squared errors"):
         runs.task_of([dataclasses.replace(job, run=_regression(job.run)) for job in jobs], 6, 3, "cross_entropy")
+
+
+def test_the_code_of_a_run_is_that_of_its_config(tmp_path: Path):
+    places = [tmp_path / name for name in ("one", "other")]
+    for place, function in zip(places, ("relu", "tanh"), strict=True):
+        place.mkdir()
+        (place / "own_code.py").write_text(OWN.replace("nn.relu", f"nn.{function}"))
+    first, second = (str(place / "own_code.py") for place in places)
+    run = train.prepare(Experiment(first, load(Path(first)).get_config(), train.FUNCTIONS), places[0])
+    assert train.conduct(run, SILENT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runs.jobs_of([str(places[0])], [first])
+    with pytest.raises(ValueError, match=r"own_code\.py are different files of one name.* analyse the runs apart"):
+        runs.jobs_of([str(places[0])], [first, second])
+    with pytest.warns(UserWarning, match=r"one was trained with another make than .*other/own_code\.py has"):
+        runs.jobs_of([str(places[0])], [second])
+    Path(second).write_text(OWN.replace("(5, 2)", "(6, 2)").replace("size=5", "size=6") + "# a remark\n")
+    with pytest.warns(
+        UserWarning, match=r"trained with another batches than .* a copy of its config, .*one/own_code\.py"
+    ):
+        runs.jobs_of([str(places[0])], [second])
 
 
 def test_classes_that_no_point_has_are_those_of_the_module(tmp_path: Path):

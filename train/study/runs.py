@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from train.analysis.network import Inference
 from train.analysis.runs import Points, TrainedRun
 from train.data.own import Validation
 from train.study.experiment import Experiment, load
+from train.study.resume import code_of
 from train.variables import initial
 from zoo import checks
 from zoo.modules import Pair
@@ -40,18 +42,47 @@ def jobs_of(folders: Sequence[str], configs: Sequence[str] = ()) -> list[Job]:
     classes, and what `make` of the config of a run returns where checkpoints cannot say it (NNX modules, pairs of functions)."""
     if not folders:
         raise ValueError("Name at least one run: python3 -m launch.analyze runs/train_mlp")
-    for config in configs:
+    for number, config in enumerate(configs):
+        _check_alone(config, configs[:number])
         register(load(Path(config)))
     places = {str(folder) if "://" in str(folder) else str(Path(folder).resolve()): str(folder) for folder in folders}
     runs = [_with_net(TrainedRun.read(folder), configs) for folder in places.values()]
     for run in runs:
         run.check_definition()  # before anything is asked for that would be of no use
+        _say_changes(run, configs)
     if len({run.name for run in runs}) < len(runs):  # a/run and b/run
         runs = [
             dataclasses.replace(run, label=folder.rstrip("/"))
             for run, folder in zip(runs, places.values(), strict=True)
         ]
     return [Job(run, member) for run in runs for member in (range(run.members) if run.members else [None])]
+
+
+def _check_alone(config: str, others: Sequence[str]) -> None:
+    """Raises where another file has its name and not its content: runs know configs, and modules in them, by that name."""
+    for other in (each for each in others if Path(each).name == Path(config).name):
+        if Path(other).read_bytes() != Path(config).read_bytes():
+            raise ValueError(
+                f"--config={other} and --config={config} are different files of one name, by which runs know theirs: analyse the "
+                "runs apart, one after the other."
+            )
+
+
+def _say_changes(run: TrainedRun, configs: Sequence[str]) -> None:
+    """Warns where what is executed of a config is not what the run was trained with, as far as versions let that be told."""
+    file, then = _config_of(run, configs), run.info.get("code")
+    if file is None or not then:
+        return
+    now = code_of(Experiment(file, run.config, ()).functions())
+    names = ("make",) if run.config.get("data") else ("make", "batches")
+    changed = [name for name in names if then["functions"].get(name) != now["functions"].get(name)]
+    if changed and then["versions"] == now["versions"]:
+        warnings.warn(
+            f"{run.name} was trained with another {' and '.join(changed)} than {file} has (the code, or what it uses, has "
+            f"changed since): what is found is of the new one. The run's folder has a copy of its config, "
+            f"{run.place / Path(file).name}.",
+            stacklevel=3,
+        )
 
 
 def _config_of(run: TrainedRun, configs: Sequence[str]) -> str | None:
