@@ -221,8 +221,10 @@ def test_flags_words_and_whole_numbers_for_shapes_are_compiled(own: Any):
 def test_the_command_for_the_target_keeps_what_was_asked_for(own: Any):
     variants = {"a b": {"gamma": 1.0}}
     study = own(depths=(1, 2), grid="cross", variants=variants, axes={"momentum": (0.0, 0.9)}, steps=3)
-    words = shlex.split(study.command(run(study), ["--config=own.py", "--config.steps=3", "--config.widths=(8,16)"]))
-    assert words[2:5] == ["launch.train", f"--config={study.experiment.given}", "--config.steps=3"]
+    given = ["--config=own.py", "--config.steps", "3", "--config.widths", "(8,16)", "--config.valuesless=1"]
+    words = shlex.split(study.command(run(study), given))
+    kept = ["--config.steps=3", "--config.valuesless=1"]
+    assert words[2:6] == ["launch.train", f"--config={study.experiment.given}", *kept]
     assert not [word for word in words if "widths" in word]
     fields = with_fields(study.config.copy_and_resolve_references(), [w[6:] for w in words if w.startswith("--set=")])
     assert (fields.width, fields.depth, fields.gamma) == (16, 2, 1.0)
@@ -287,6 +289,11 @@ def test_the_curve_of_the_limit_under_adam(own: Any):
         (OWN, {"target": {"widht": 8}}, "config.target has a width and a depth, and no widht"),
         (OWN, {"axes": {"momentum": (0.5, 0.5)}}, "config.axes.momentum must be .* each once"),
         (OWN, {"axes": {"momentum": ()}}, "config.axes.momentum must be .* one or more of them"),
+        (
+            OWN,
+            {"axes": {"momentum": (0.9, 0.12345671, 0.12345672)}},
+            '2 settings would be called "momentum 0.123457", and one be taken for the other',
+        ),
         (OWN, {"together": -1}, "config.together must be an integer of at least 0, got -1"),
         (OWN, {"seed": -1}, "config.seed must be an integer of at least 0, got -1"),
     ],

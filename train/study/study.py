@@ -27,7 +27,7 @@ from train.transfer.outcome import Target, target
 from train.transfer.runs import check_has_limit
 from zoo import checks
 
-_SWEPT = tuple(f"--config.{name}" for name in ("widths", "depths", "values", "seeds", "axes", "variants", "grid"))
+_SWEPT = {"widths", "depths", "values", "seeds", "axes", "variants", "grid"}
 _NOT_IN_CELLS = (
     "name", "widths", "depths", "grid", "variants", "axes", "target", "limit", "together", "precision", "also"
 )  # fmt: skip
@@ -247,10 +247,24 @@ class Study:
         variant = plain_fields(self.config.get("variants", {})).get(setting.pop("setting"), {})
         fields = {"width": chosen.width, "depth": chosen.depth, **variant, **setting}
         fields[self.dial] = float(f"{chosen.value:.6g}")
-        kept = [each for each in given if each.startswith("--config.") and not each.startswith(_SWEPT)]
-        words = ["python3", "-m", "launch.train", f"--config={self.experiment.given}", *kept]
+        words = ["python3", "-m", "launch.train", f"--config={self.experiment.given}", *_overrides(given)]
         words += [f"--set={name}={value}" for name, value in fields.items()]
         return shlex.join([*words, f"--workdir={self.folder / 'target'}"])
+
+
+def _overrides(given: Sequence[str]) -> list[str]:
+    """Fields that a command line changes, but for what is swept, a word each: --config.FIELD VALUE is two of them.
+
+    >>> _overrides(["--config.steps", "50", "--config.rate", "-1", "-config.flag", "--only=a", "--config.values=(1, 2)"])
+    ['--config.steps=50', '--config.rate=-1', '-config.flag']
+    """
+    found = []
+    for word, following in zip(given, [*given, "--"][1:], strict=True):
+        name = word.lstrip("-").partition("=")[0]
+        if word.startswith("-") and name.startswith("config.") and name.split(".")[1] not in _SWEPT:
+            alone = "=" in word or following.startswith(("--", "-config", "-noconfig"))
+            found.append(word if alone else f"{word}={following}")
+    return found
 
 
 _DIFFERENT = checks.Check(
@@ -298,4 +312,10 @@ def study_of(path: str, config: Any, folder: Path, only: str = "") -> Study:
         )
     check_scored(study)
     check_asked(study)
+    labels = [study.label(label, setting) for _, label, _ in study.variants() for setting in study.settings()]
+    if twice := [label for label in labels if labels.count(label) > 1]:
+        raise ValueError(
+            f'{labels.count(twice[0])} settings would be called "{twice[0]}", and one be taken for the other: of config.axes, '
+            "values are told apart by six digits; give each as one of the config's `variants`, with a label of its own."
+        )
     return study
