@@ -11,23 +11,43 @@ import jax
 from jax.experimental import multihost_utils
 
 from limits.kept import store
+from limits.kept.identity import identity
 
 FUNCTIONS = ("references", "sample")
 REFERENCES, SAMPLES = "references.json", "samples"
 
 
+def begin(run: Any, start: int) -> dict[str, float]:
+    """The `references` of a run that goes on from this step; texts of later steps, of one that got further, are taken away."""
+    if jax.process_index() == 0:
+        for step in (each for each in kept_samples(run.folder) if each > start or not start):
+            (run.folder / SAMPLES / f"{step}.txt").unlink()
+    return references(run)
+
+
 def references(run: Any) -> dict[str, float]:
-    """{name: loss} of what the run is held against, kept in its folder; nothing on other processes than the first."""
+    """{name: loss} of what the run is held against, kept in its folder as long as the function and the data are the same;
+    nothing on other processes than the first."""
     if jax.process_index() != 0 or not run.experiment.has("references") or run.test is None:
         return {}
-    if not (run.folder / REFERENCES).exists():
+    try:
+        of = identity(run.experiment.bound("references", 2), run.content)
+    except TypeError:  # it uses what has no content, such as an open file
+        of = ""
+    if not of or _kept(run.folder).get("of") != of:
         found = run.experiment.call("references", run.source, run.test)
-        _write(run.folder / REFERENCES, json.dumps({name: float(value) for name, value in found.items()}) + "\n")
+        losses = {name: float(value) for name, value in found.items()}
+        _write(run.folder / REFERENCES, json.dumps({"of": of, "losses": losses}) + "\n")
     return kept_references(run.folder)
 
 
 def kept_references(folder: Any) -> dict[str, float]:
     """What `references` has written there."""
+    found = _kept(folder)
+    return found["losses"] if isinstance(found.get("losses"), dict) else found  # earlier versions wrote these alone
+
+
+def _kept(folder: Any) -> dict[str, Any]:
     file = folder / REFERENCES
     return json.loads(file.read_text()) if file.exists() else {}
 

@@ -273,7 +273,7 @@ def conduct(
     said_of_rates = [WAITING] if waiting else []
     for line in (*trainer.said, *said_of_rates):
         screen.print(line)
-    if others := beside.references(run):
+    if others := beside.begin(run, start):
         screen.print("test loss of others: " + ", ".join(f"{name} {value:.4g}" for name, value in others.items()))
     advance, at_once = run.advance(start)
     records = Records(logs["log.jsonl"], start, fields["also"], fields["name"], marks.get("log.jsonl"))

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from configs import train_gpt
 from launch import sample, train
-from train import curves
+from train import beside, curves
 from train.analysis.runs import TrainedRun
 from train.checkpoints import load_model, steps_in
 from train.data.text import packed
@@ -110,6 +111,36 @@ def test_the_report_has_what_others_do_and_samples_in_order(tmp_path: Path):
     page = documents["report.html"]
     assert "test, gzip" in page
     assert page.index("&lt;said at 9&gt;") < page.index("&lt;said at 10&gt;")
+
+
+OWN = """
+def references(train, test, order=2):
+    CALLS.append(order)
+    return {"grams": len(test) / order}
+"""
+
+
+def test_what_others_do_is_kept_while_function_and_data_are_the_same(tmp_path: Path):
+    def begun(code: str = OWN, test: str = "1f", start: int = 0, **fields: int) -> list[int]:
+        (tmp_path / "own.py").write_text(code)
+        experiment = Experiment(str(tmp_path / "own.py"), fields, needed=())
+        calls = vars(experiment.module)["CALLS"] = list[int]()
+        run = SimpleNamespace(experiment=experiment, folder=tmp_path, source="ab", test="abcd", content={"test": test})
+        assert beside.begin(run, start) == beside.kept_references(tmp_path) == {"grams": 4 / fields.get("order", 2)}
+        return calls
+
+    (tmp_path / "references.json").write_text('{"grams": 9.0}')  # of an earlier version, or another run
+    assert begun() == [2]
+    assert begun() == begun("# a remark\n" + OWN) == []
+    assert begun(test="2a") == begun(OWN.replace("return", "grams = 1\n    return")) == [2]
+    assert begun(order=4) == [4]
+    (tmp_path / "samples").mkdir()
+    for step in (0, 3, 6):
+        (tmp_path / "samples" / f"{step}.txt").write_text(f"said at {step}")
+    begun(start=3)
+    assert beside.kept_samples(tmp_path) == {0: "said at 0", 3: "said at 3"}
+    begun()
+    assert beside.kept_samples(tmp_path) == {}
 
 
 @pytest.mark.slow
