@@ -12,7 +12,8 @@ from rich.console import Console
 from configs.papers.beyond_gaussian import fig3_5, mixtures, posteriors, sampled
 from configs.papers.residual_scaling import shared
 from launch.reproduce import FIGURES
-from train.study.figure import Settings
+from limits import Task
+from train.study.figure import Settings, cells
 
 GRID = {"widths": (4, 6), "depths": (1, 2), "members": 2, "random": 2, "samples": 100, "shown": 500, "steps": 10}
 TABLE = {"train": 300, "test": 100, "drawn": 200, "members": 2, "steps": 10, "stat_steps": 10, "width": 6, "batch": 20}
@@ -87,6 +88,21 @@ def repeat(name: str, folder: Path) -> tuple[list[bool | None], Any]:
     assert all(each.sentence in html.unescape((folder / "report.html").read_text()) for each in found[0])
     with np.load(folder / "arrays.npz") as arrays:
         return [each.holds for each in found[0]], dict(arrays)
+
+
+def test_kept_ensembles_are_of_the_same_data(tmp_path: Path):
+    def measure(config, data, width, depth):
+        return data.y_train * width
+
+    def means(data: Task) -> tuple[list[float], int]:
+        config = Settings("own", {"widths": (4, 8), "depths": (2,)})()
+        found = cells(measure, data, config, tmp_path, Console(quiet=True), (0, 1))
+        assert found is not None
+        return [float(each.mean()) for each in found.values()], len([*(tmp_path / "cells").glob("*.npz")])
+
+    tasks = [Task(np.ones((2, 3)), np.full((2, 1), y)) for y in (1.0, 2.0)]
+    assert means(tasks[0]) == means(tasks[0]) == ([4, 8], 2)
+    assert means(tasks[1]) == ([8, 16], 4)
 
 
 @pytest.mark.slow

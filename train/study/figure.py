@@ -70,13 +70,13 @@ class Settings:
 def cells(
     measure: Callable[..., np.ndarray], data: Any, config: ConfigDict, folder: Path, screen: Any, part: tuple[int, int]
 ) -> dict[tuple[int, int], np.ndarray] | None:
-    """measure(config, data, width, depth) at all (width, depth) of a config, each kept as soon as it is there.
+    """measure(config, data, width, depth) at all (width, depth) of a config, each kept as soon as it is there, for these data.
 
     None where those of other parts of the grid are missing.
     """
     sizes = [(width, depth) for depth in config.depths for width in config.widths]
     fixed = {name: value for name, value in config.items() if name not in ("widths", "depths")}
-    store, word = Store(folder / "cells"), identity(fixed, measure, numerics())
+    store, word = Store(folder / "cells"), identity(fixed, measure, data, numerics())
     names = {(width, depth): f"width_{width}_depth_{depth}_{word}" for width, depth in sizes}
     held = {size: store.get(name) for size, name in names.items()}
     for size in track(sizes[part[0] :: part[1]], "ensembles", console=screen):
