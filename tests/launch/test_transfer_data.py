@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from own_studies import studies_of
 
+from train.study.predicted import conduct
 from train.study.same_data import alike, check_data, prints
 from train.study.size import Size
 
@@ -78,3 +79,21 @@ def test_runs_of_the_limit_alone_are_runs(tmp_path, study):
     written(tmp_path / "own.npz", x_test=np.eye(4, 5))
     with pytest.raises(ValueError, match="other data: validation of"):
         check_data(study)
+
+
+LIMIT = """
+def task(path): return make_task("arrays", path=path, n_train=8, n_test=0)
+"""
+
+
+def test_a_limit_is_not_computed_of_other_data_than_were_trained_on(tmp_path):
+    written(tmp_path / "own.npz")
+    code = CODE.replace("PATH", str(tmp_path / "own.npz")).replace('"scored": "validation"', '"limit": {"samples": 8}')
+    study = studies_of(tmp_path, code + LIMIT)()
+    check_data(study)
+    study.complete(study.cells()[0])
+    written(tmp_path / "own.npz", y_train=np.arange(8) % 3)
+    with pytest.raises(ValueError, match=r"runs with other data: batches and task of own\.py returned other"):
+        conduct(study, 0.9, from_limit=True)
+    with pytest.raises(ValueError, match="at least 2 are needed"):
+        conduct(study, 0.9)

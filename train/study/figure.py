@@ -22,6 +22,7 @@ from train.evaluate.interval import Interval, every, exact, jackknife, mean, med
 from train.evaluate.report import Picture, Report, Table, Text
 from train.study.experiment import Experiment, load
 from train.study.grid import conduct
+from train.study.same_data import check_data
 from train.study.study import study_of
 from train.transfer.cells import save_arrays
 from train.transfer.report import figures as drawings_of_sweeps
@@ -153,7 +154,9 @@ class Figure:
     ) -> tuple[list[Finding], Drawn] | None:
         """(what was found, drawings); None where other parts of the grid are not there yet."""
         if self.of_sweeps:
-            outcome = conduct(study_of(f"{self.file}:{config.size}", config, folder), part, screen)
+            study = study_of(f"{self.file}:{config.size}", config, folder)
+            check_data(study)
+            outcome = conduct(study, part, screen)
             if outcome is None:
                 return None
             Report(self.about[0], tables(outcome), {}).print(screen)

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from train.study.same_data import check_data
 from train.study.sized import limit_sweeps
 from train.study.study import Study
 from train.transfer.cells import read, write
@@ -24,6 +25,8 @@ def conduct(
 
     from_limit: also what the limit alone says of all widths.
     """
+    if from_limit:  # of the task as it is now, beside what was trained
+        check_data(study)
     wanted = study.config.get("target", {})
     size = wanted.get("width", max(study.config.widths)), wanted.get("depth", max(study.config.depths))
     outcome = with_unbounded(study, study.kept())
