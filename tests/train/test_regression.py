@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import warnings
 
 import array_record_digits
 import numpy as np
@@ -163,3 +164,20 @@ def test_networks_whose_kernels_would_have_one_folder_are_refused(tmp_path):
     for label in ("relu/erf", "", "x" * 300):
         with pytest.raises(ValueError, match=f'No file can be named by the label "{label}"'):
             jobs(tmp_path, families={label: make})
+
+
+def test_samples_that_are_sorted_by_class_are_said(monkeypatch):
+    labels = np.repeat(np.arange(10), 30)
+    orders = {"sorted": np.arange(300), "shuffled": np.random.default_rng(0).permutation(300)}
+    for name, order in orders.items():
+        data = Arrays(name, np.ones((300, 2)), labels[order], 10)
+        monkeypatch.setitem(SOURCES, name, lambda split, data=data: data)
+    with pytest.warns(
+        UserWarning, match='of 10 classes .* "train" of sorted the first 100 .* lack 6 .4, 5, 6, 7, 8, …'
+    ):
+        regression.samples({"name": "sorted"}, Regression(n_train=100, n_test=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n_train in (10, 100, 0):
+            regression.samples({"name": "shuffled"}, Regression(n_train=n_train, n_test=20))
+        regression.samples({"name": "sorted"}, Regression(n_train=0, n_test=0))
