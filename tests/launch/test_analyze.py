@@ -465,3 +465,17 @@ def test_runs_in_folders_of_one_name_are_told_apart_and_laid_on_each_other(folde
     assert len(said) == 2
     assert "equal in every bit (12 steps)" in said[0]
     assert "differ by at most 0.25, at step 5" in said[1]
+
+
+def test_points_of_a_file_that_is_sorted_by_class_are_said(tmp_path: Path):
+    y = np.repeat(np.arange(3), 20)
+    np.savez(tmp_path / "own.npz", x_train=np.ones((60, 2)), y_train=y, x_test=np.ones((60, 2)), y_test=y[::-1] * 0)
+    config = {"data": {"name": "arrays", "path": str(tmp_path / "own.npz")}, "width": 4, "depth": 1}
+    run = TrainedRun(tmp_path, {"config": config, "definition": to_json(MLP(4, 1, outputs=3))}, (0,), label="a")
+    with pytest.warns(
+        UserWarning, match=r"a: data\.train: the first 20 samples, which are taken, lack 2 of 3 classes .1, 2."
+    ):
+        run.task(20, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.task(60, 0)

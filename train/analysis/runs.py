@@ -22,6 +22,7 @@ from train.analysis.analyse import analyse
 from train.checkpoints import flaw_of, load_model, steps_in
 from train.data import Batches
 from train.data.content import of_files
+from train.data.labels import absent_classes
 from train.data.sources import split_of
 from zoo.saved import from_json, to_json
 
@@ -147,6 +148,8 @@ class TrainedRun:
             count = min(count, len(found))
             batches = Batches(found, len(found), normalise=data.get("normalise"))
             x, y = found.read(np.arange(count))
+            if lacks := absent_classes(found, y):
+                warnings.warn(f"{self.name}: data.{what}: {lacks}", stacklevel=2)
             return batches.normalise(x), y
 
         x, y = first(data.get("train", "train"), points, "train")

@@ -1,5 +1,6 @@
 """Whole numbers as classes: how many there are, and what a loss makes of one that the network has no output for."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -7,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from train.data.sources import Source
+from train.data.sources import Arrays, Source
 from train.data.tokens import TokenSource
 from train.step import are_classes
 
 _ROWS = 2  # of a batch, that losses are tried on
+_RARE = 1e-3
 
 
 def classes_in(parts: Iterable[Any]) -> int:
@@ -39,6 +41,28 @@ def some_of(source: Source, most: int) -> list[np.ndarray]:
         return [np.array([0, (source.classes or 2) - 1])]
     among = np.unique(np.linspace(0, len(source) - 1, most).astype(int))
     return [source.read(rows)[1] for rows in np.array_split(among, -(-len(among) // 50))]
+
+
+def absent_classes(data: Source, taken: Any) -> str:
+    """Of the first samples of arrays, one-hot, which classes they lack that others have, in a sentence: where that would be rare
+    in any other order, as where samples are sorted by class.
+
+    >>> data = Arrays("own", np.zeros((40, 1)), np.repeat(np.arange(4), 10), classes=4)
+    >>> absent_classes(data, np.eye(4)[[0] * 8]), absent_classes(data, np.eye(4)[[0, 1, 2, 0, 2, 2, 1, 1]])
+    ('the first 8 samples, which are taken, lack 3 of 4 classes (1, 2, 3): are they sorted? Shuffle them.', '')
+    """
+    if not (isinstance(data, Arrays) and data.classes):
+        return ""
+    labels, counts = np.unique(data.targets[data.targets >= 0], return_counts=True)
+    lacks = ~np.asarray(taken)[:, labels.astype(int)].any(0)
+    absent, others = labels[lacks], counts[~lacks].sum() / counts.sum()
+    if not len(absent) or math.comb(len(labels), len(absent)) * others ** len(taken) > _RARE:  # a bound of the chance
+        return ""
+    few = ", ".join(f"{label:g}" for label in absent[:5]) + ", …" * (len(absent) > 5)
+    return (
+        f"the first {len(taken)} samples, which are taken, lack {len(absent)} of {len(labels)} classes ({few}): are they sorted? "
+        "Shuffle them."
+    )
 
 
 def check_labels(

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from train.data.labels import absent_classes
 from train.data.normalise import normalisation
-from train.data.sources import Arrays, Source, source
+from train.data.sources import Source, source
 
 if TYPE_CHECKING:
     from train.study.regression import Regression
 
-_RARE = 1e-3
 _AT_ONCE = 256  # samples to read on, where some before have no label
 
 
@@ -60,25 +60,11 @@ def samples(data: dict[str, Any], settings: "Regression") -> Samples:
         x, y = _first(each, count or len(each))
         if not len(x):
             raise ValueError(f'config.data: no sample of the split "{split}" of {data["name"]} has a label.')
-        _say_absent(each, y, f'"{split}" of {data["name"]}')
+        if lacks := absent_classes(each, y):
+            warnings.warn(f'config.data: the split "{split}" of {data["name"]}: {lacks}', stacklevel=2)
         x = normalisation(data.get("normalise") or each.normalise)(x)
         found += [x.astype(settings.dtype), y - (1 / y.shape[1] if each.classes else 0)]
     return Samples(each.name, *found)
-
-
-def _say_absent(data: Source, y: np.ndarray, split: str) -> None:
-    """Warns where the first samples of arrays lack classes that they would have in any other order, as where these are sorted."""
-    if not (isinstance(data, Arrays) and data.classes):
-        return
-    labels, counts = np.unique(data.targets[data.targets >= 0], return_counts=True)
-    by_chance = (1 - counts / counts.sum()) ** len(y)  # that none is taken
-    absent = [int(c) for c, chance in zip(labels, by_chance, strict=True) if chance < _RARE and not y[:, int(c)].any()]
-    if absent:
-        warnings.warn(
-            f"config.data: of {len(labels)} classes in the split {split} the first {len(y)} samples, which are taken, lack "
-            f"{len(absent)} ({', '.join(map(str, absent[:5]))}{', …' * (len(absent) > 5)}): are they sorted? Shuffle them.",
-            stacklevel=4,
-        )
 
 
 def _first(data: Source, count: int) -> tuple[np.ndarray, np.ndarray]:
