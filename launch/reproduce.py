@@ -9,6 +9,7 @@ part) that returns arrays, with claims(arrays) and figures(arrays). Ends in repo
 A claim holds only where 95 % intervals say so (train.evaluate.interval); what was found is in the list, in the files' headers.
 """
 
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from absl import flags
 
 import configs
 from launch import common, shards
+from train.study.experiment import overrides
 from train.study.figure import SIZES, Figure, figures_in, listing
 from zoo.messages import did_you_mean
 
@@ -31,8 +33,15 @@ def main() -> None:
     """Runs one figure."""
     started, config, screen = time.time(), common.config(), common.console()
     figure = Figure(Path(common.config_file().partition(":")[0]))
+    own = figure.module.get_config(_SIZE.value)
+    changed = sorted(name for name in config if config[name] != own.get(name))
+    if "size" in changed:
+        raise ValueError(
+            f"config.size says which setting the fields are of: give --size={config.size} for those of that one."
+        )
     folder = common.workdir(f"papers/{figure.name}/{config.size}")
-    run = common.provenance(config) | {"command": f"python3 -m launch.reproduce {figure.name} --size={config.size}"}
+    words = ["python3", "-m", "launch.reproduce", figure.name, f"--size={config.size}", *overrides(sys.argv[1:])]
+    run = common.provenance(config) | {"command": shlex.join(words), "changed": changed}
     common.keep_config(folder, run)
     title, small, paper, _ = figure.about
     screen.print(f"{title}\nsmall: {small}; paper: {paper}. Now: {config.size}, into {folder}.", highlight=False)
@@ -48,7 +57,8 @@ def main() -> None:
 
 def _is_value(before: list[str]) -> bool:
     """Whether the next argument is the value of the flag before it."""
-    return bool(before) and before[-1] in ("--size", "--workdir", "--shard", "--only")
+    flag = before[-1] if before else ""
+    return flag in ("--size", "--workdir", "--shard", "--only") or (flag.startswith("--config.") and "=" not in flag)
 
 
 def run() -> None:

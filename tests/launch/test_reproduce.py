@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from forked import ended
 
 from launch import reproduce
 from train.study import study_of
@@ -164,6 +165,16 @@ def test_mistakes_and_the_list(capsys: pytest.CaptureFixture, monkeypatch: pytes
     monkeypatch.setattr("sys.argv", ["reproduce", "--list"])
     reproduce.run()
     assert "depthwise_transfer/figB8" in capsys.readouterr().out
+
+
+def test_fields_of_one_setting_are_not_those_of_the_other(tmp_path: Path):
+    given = ["--config.members", "4", "depthwise_transfer/fig5", f"--workdir={tmp_path}", "--config.size=paper"]
+    end = ended("launch.reproduce", *given)
+    assert end.codes == [1]
+    assert (
+        "config.size says which setting the fields are of: give --size=paper for those of that one." in end.outputs[0]
+    )
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow_datasets") is None, reason="it is a dependency")

@@ -168,6 +168,8 @@ def test_the_report_of_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert tried > FLIPS
     assert noticed > 0.8 * tried  # what is left is white space
     assert not wrong
+    figure.write((findings[:1], []), {"config": {}, "changed": ["members", "widths"]}, tmp_path)
+    assert figure.status("small") == "holds: 1 (with another members, widths)"
     old = {"claims": [{"verdict": "holds"}]}  # of a version without checksums
     (tmp_path / "report.json").write_text(json.dumps(old))
     assert figure.status("small") == "holds: 1"

@@ -5,7 +5,7 @@ import functools
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -180,3 +180,18 @@ def _check_beside(file: Path, looked_at: set[Path]) -> None:
 def plain_fields(fields: Mapping[str, Any] | ConfigDict) -> dict[str, Any]:
     """Nested config dictionaries as dictionaries."""
     return {key: plain_fields(value) if hasattr(value, "items") else value for key, value in fields.items()}
+
+
+def overrides(given: Sequence[str], but: Collection[str] = ()) -> list[str]:
+    """Fields that a command line changes, but for some, a word each: --config.FIELD VALUE is two of them.
+
+    >>> overrides(["--config.steps", "50", "--config.rate", "-1", "-config.flag", "--only=a", "--config.of=(1, 2)"], {"of"})
+    ['--config.steps=50', '--config.rate=-1', '-config.flag']
+    """
+    found = []
+    for word, following in zip(given, [*given, "--"][1:], strict=True):
+        name = word.lstrip("-").partition("=")[0]
+        if word.startswith("-") and name.startswith("config.") and name.split(".")[1] not in but:
+            alone = "=" in word or following.startswith(("--", "-config", "-noconfig"))
+            found.append(word if alone else f"{word}={following}")
+    return found

@@ -137,11 +137,12 @@ class Figure:
             return "not run"
         try:
             document = json.loads(text := file.read_bytes())
-            verdicts = [each["verdict"] for each in (unsealed(text) if "checksum" in document else document)["claims"]]
+            document = unsealed(text) if "checksum" in document else document
+            verdicts, changed = [each["verdict"] for each in document["claims"]], document.get("run", {}).get("changed")
         except (ValueError, KeyError, TypeError) as error:
             set_aside(file, f"it cannot be read ({error})", then="The figure counts as not run.")
             return "not run"
-        return count(verdicts) or _THEORY
+        return (count(verdicts) or _THEORY) + (f" (with another {', '.join(changed)})" if changed else "")
 
     def judge(self, config: ConfigDict, measured: Any) -> list[Finding]:
         """What is found of its claims in arrays, or in an outcome of sweeps."""

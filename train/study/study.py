@@ -16,7 +16,7 @@ from limits.kept.identity import identity, numerics
 from limits.kept.store import Store
 from train.records import ALSO
 from train.study.asked import check_asked, check_limit
-from train.study.experiment import NEEDED, Experiment, plain_fields
+from train.study.experiment import NEEDED, Experiment, overrides, plain_fields
 from train.study.outcomes import outcome_of
 from train.study.size import Size, labelled, products
 from train.study.sized import check_scored, limit_sweeps, train_size
@@ -247,24 +247,9 @@ class Study:
         variant = plain_fields(self.config.get("variants", {})).get(setting.pop("setting"), {})
         fields = {"width": chosen.width, "depth": chosen.depth, **variant, **setting}
         fields[self.dial] = float(f"{chosen.value:.6g}")
-        words = ["python3", "-m", "launch.train", f"--config={self.experiment.given}", *_overrides(given)]
+        words = ["python3", "-m", "launch.train", f"--config={self.experiment.given}", *overrides(given, _SWEPT)]
         words += [f"--set={name}={value}" for name, value in fields.items()]
         return shlex.join([*words, f"--workdir={self.folder / 'target'}"])
-
-
-def _overrides(given: Sequence[str]) -> list[str]:
-    """Fields that a command line changes, but for what is swept, a word each: --config.FIELD VALUE is two of them.
-
-    >>> _overrides(["--config.steps", "50", "--config.rate", "-1", "-config.flag", "--only=a", "--config.values=(1, 2)"])
-    ['--config.steps=50', '--config.rate=-1', '-config.flag']
-    """
-    found = []
-    for word, following in zip(given, [*given, "--"][1:], strict=True):
-        name = word.lstrip("-").partition("=")[0]
-        if word.startswith("-") and name.startswith("config.") and name.split(".")[1] not in _SWEPT:
-            alone = "=" in word or following.startswith(("--", "-config", "-noconfig"))
-            found.append(word if alone else f"{word}={following}")
-    return found
 
 
 _DIFFERENT = checks.Check(
