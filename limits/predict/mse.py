@@ -11,6 +11,7 @@ from limits.predict.steps import Momentum, Rule, descended
 from limits.predict.symmetry import check_symmetric
 from zoo import checks
 
+_COUNTS = 1e-3  # of λ t, at which what is not known of an eigenvalue λ would be seen
 ONE_RATE = "Gradient flow has one rate and uses all points: leave out `flow`, batches, the schedule or the optimiser."
 # What all dynamics take.
 OF_TIME = {
@@ -38,7 +39,8 @@ def response(
     Gradient descent on the mean over samples of ½ (f − y)², with Optax's momentum, acts on each eigenvector of K
     (eigenvalue λ) alone:  v ← μ v + 1 − λ b,  b ← b + (η/n) v  from b = v = 0. Any step counts: three-by-three matrix
     powers. Gradient flow (`flow`) has b = (1 − exp(−λ η t/n)) / λ, with `times` in steps, so that η t is the flow's time;
-    times may be inf.
+    times may be inf. Then, and wherever λ η t/n counts of a λ that is rounding, 4 n ε of the largest, b is 0: nothing is learned
+    along directions that the kernel has not, as the difference of inputs that recur (which learn their targets' mean).
 
     A learning rate that changes is given as an array, one entry a step, and minibatches by `weights` [steps, n], how much
     each point counts (1: as in the mean over all points):  V ← μ V + W_t (1 − K B),  B ← B + (η_t/n) V, step by step.
@@ -105,9 +107,13 @@ def checked(owner: str, times: Any, learning_rate: Any, flow: bool, **arrays: tu
 
 
 def _flow_factor(eigenvalues: np.ndarray, time: float) -> np.ndarray:
-    safe = np.where(eigenvalues > 0, eigenvalues, 1)
-    with np.errstate(invalid="ignore"):
-        return np.where(eigenvalues > 0, -np.expm1(-safe * time) / safe, time)
+    """(1 − exp(−λ t)) / λ, λ ascending; 0 of eigenvalues that are rounding, once t is so long that they would count."""
+    rounding = 4 * len(eigenvalues) * np.finfo(float).eps * eigenvalues.max(initial=0)
+    known = eigenvalues > rounding
+    safe = np.where(known, eigenvalues, 1)
+    early = time if np.isfinite(time) and rounding * time < _COUNTS else 0.0
+    with np.errstate(over="ignore"):
+        return np.where(known, -np.expm1(-safe * time) / safe, early)
 
 
 def _discrete_factors(eigenvalues: np.ndarray, rate: float, momentum: float, times: Any) -> list[np.ndarray]:

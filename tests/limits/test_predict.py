@@ -77,6 +77,30 @@ def test_flow_is_the_matrix_exponential():
         np.testing.assert_allclose(f_test, F0[5:] + K_STAR @ moved, atol=1e-9)
 
 
+@pytest.mark.parametrize("time", [1e6, 1e9, 1e13, 1e18, 1e30, np.inf])
+@pytest.mark.parametrize("kind", ["recurring", "linear", "zeros"])
+def test_a_flow_to_the_end_leaves_what_a_singular_kernel_does_not_tell_apart(kind, time):
+    """Against the problem without what recurs, and least squares; rounding times t made 1e15 of them, or NaN."""
+    rng = np.random.default_rng(0)
+    x, y, new = rng.normal(size=(9, 3)), rng.normal(size=(9, 2)), rng.normal(size=(4, 3))
+    if kind == "recurring":
+        x[[3, 4]], y[[3, 4]] = x[0], rng.normal(size=(2, 2))
+        k = lambda a, b: np.exp(-0.5 * ((a[:, None] - b) ** 2).sum(-1))  # noqa: E731
+        apart, means = [0, 1, 2, 5, 6, 7, 8], y.copy()
+        means[0] = y[[0, 3, 4]].mean(0)
+        known = lambda a: k(a, x[apart]) @ np.linalg.solve(k(x[apart], x[apart]), means[apart])  # noqa: E731
+    elif kind == "linear":
+        k, known = (lambda a, b: a @ b.T), (lambda a: a @ np.linalg.lstsq(x, y)[0])
+    else:
+        k, known = (lambda a, b: np.zeros((len(a), len(b)))), (lambda a: np.zeros((len(a), 2)))
+    f, f_new = predict.mse_dynamics(k(x, x), y, [time], 1.0, k(new, x), flow=True)
+    mean, cov = predict.mse_ensemble(np.eye(9), k(x, x), y, [time], 1.0, flow=True)
+    for found, inputs in ((f[0], x), (f_new[0], new), (mean[0], x)):
+        np.testing.assert_allclose(found, known(inputs), atol=1e-6)
+    left = np.eye(9) - k(x, x) @ np.linalg.pinv(k(x, x), rcond=1e-13)
+    np.testing.assert_allclose(cov[0], left, atol=1e-6)
+
+
 def test_descent_converges_to_flow_as_the_step_shrinks():
     flow = predict.mse_dynamics(K, Y, [2.0], 1.0, flow=True)[0]
     errors = [np.abs(predict.mse_dynamics(K, Y, [2 * n], 1.0 / n)[0] - flow).max() for n in (200, 400)]
