@@ -22,8 +22,8 @@ from zoo.scaled import at_size
 LearningRate = float | Callable[[int], Any]
 _NEEDS_MORE = (
     "{caller}: this optimiser could not be run with gradients and parameters alone ({error}). What needs the value of the loss "
-    "(polyak_sgd, momo, reduce_on_plateau), the loss as a function (sophia) or a search along a line (lbfgs) is not supported. "
-    "Take one that goes by gradients: Adam, Muon, optax.lbfgs(rate, linesearch=None)."
+    "(polyak_sgd, momo, reduce_on_plateau), the loss as a function (sophia), a search along a line (lbfgs) or a second set of "
+    "parameters (lookahead) is not supported. Take one that goes by gradients: Adam, Muon, optax.lbfgs(rate, linesearch=None)."
 )
 _OTHER_TREE = (
     "{caller}: the optimizer names parameters that {name} has not, or leaves some without a rule ({error}). Masks and labels "

@@ -368,7 +368,10 @@ def test_what_cannot_be_is_refused(optimizer, rate, error, why):
 @pytest.mark.parametrize(
     ("optimizer", "why"),
     [
-        (optax.lookahead(optax.sgd(0.1), 5, 0.5), "could not be run with gradients and parameters alone"),
+        (
+            optax.lookahead(optax.sgd(0.1), 5, 0.5),
+            r"gradients and parameters alone .* a second set of parameters \(lookahead\)",
+        ),
         (optax.contrib.reduce_on_plateau(), "needs the value of the loss"),
         (optax.masked(optax.sgd(0.1), {"nothing": True}), "Masks and labels must be trees .* hidden_1"),
         (optax.multi_transform({"a": optax.sgd(0.1)}, {"nothing": "a"}), "Masks and labels must be trees"),
