@@ -1,5 +1,6 @@
 """launch.predict: from cells that are kept, a report; what is refused, and what was measured at the target."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from forked import ended
 from loss_surfaces import runs_of
 
-from train.study.predicted import conduct
+from train.study.predicted import conduct, forecasts
 from train.study.study import study_of
 from train.transfer import Sweep
 from train.transfer.kept import keep
@@ -61,6 +62,24 @@ def study(tmp_path: Path) -> Any:
         if cell.width < 256:
             keep(found.file(cell), runs_of(sweep(int(cell.width), -1.5), "learning_rate"))
     return found
+
+
+def test_a_setting_with_too_little_is_refused_and_the_others_are_predicted(study: Any):
+    cells = {(cell.variant, cell.width): study.file(cell) for cell in study.cells()}
+    for width in (32, 64):
+        diverged = sweep(width, -1.5)
+        lost = runs_of(Sweep(width, 2, diverged.rates, np.full_like(diverged.curves, np.inf)), "learning_rate")
+        keep(cells["mup", width], lost)
+    with pytest.raises(ValueError, match="there are 1; at least 2 are needed"):
+        forecasts(dataclasses.replace(outcome := study.kept(), sweeps={"mup": outcome.sweeps["mup"]}), (256, 2), 0.9)
+    mup, standard = forecasts(outcome, (256, 2), 0.9)
+    assert mup.prediction is None
+    assert mup.refused.startswith(
+        "of sizes below width 256, depth 2 with a value at which no seed diverges there are 1"
+    )
+    assert standard.prediction is not None
+    made = report(outcome, [mup, standard], {}, "").html()
+    assert "mup: of sizes below width 256" in made
 
 
 def test_a_report_from_kept_sweeps_and_the_target_once_it_is_there(study: Any):

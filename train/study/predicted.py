@@ -61,9 +61,17 @@ def of_numbers(saved: Saved, width: int | None, depth: int | None, level: float)
 
 
 def forecasts(outcome: Outcome, size: tuple[int, int], level: float) -> list[Forecast]:
-    """Of every setting with other sizes than this one."""
-    labels = [label for label, sweeps in outcome.sweeps.items() if any(s != size for s in sweeps)]
-    return [_of(outcome, label, size, level) for label in labels]
+    """Of every setting with other sizes than this one; raises where what each of them has is too little for a prediction."""
+    found, lacking = [], []
+    for label in (label for label, sweeps in outcome.sweeps.items() if any(s != size for s in sweeps)):
+        try:
+            found.append(_of(outcome, label, size, level))
+        except ValueError as error:  # such as a setting that diverges at all sizes but one
+            lacking.append(error)
+            found.append(Forecast(label, None, str(error).removeprefix("predict: ")))
+    if found and len(lacking) == len(found):
+        raise lacking[0]
+    return found
 
 
 def _of(outcome: Outcome, label: str, size: tuple[int, int], level: float) -> Forecast:
