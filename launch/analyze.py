@@ -5,12 +5,13 @@
 Each RUN is the folder of a run of launch.train (or its folder of checkpoints), of one network or of an ensemble; runs of one
 definition are taken together as members. Parts: kernels, ntk, alignment, spectra, sharpness, linearisation; of sequences, the
 loss by position (positions) and maps of attention. Kernels are of the first points of the training and test sets. Everything
-that has a limit at initialisation is compared with the twin. With --learning_rate=… (of plain full-batch gradient descent on
-the first --points points, constant, with --momentum) training is held against the twin's `lazy` and `rich` training too. Ends
-in DIR/report.html, report.json and a table. Parameters are those of evaluation: averaged ones where a run has `average`. What is
-finished is kept in DIR/cells, and the same command continues. A RUN is data: nothing in it is executed. Modules, batches
-and test data (what validation() returns) of one's own are taken from the configs that --config names (once, or several times),
-such as the copy that lies in a RUN: these are executed. Networks are spread over the devices of this machine.
+that has a limit at initialisation is compared with the twin. With --learning_rate=… (of plain full-batch gradient descent on the
+first --points points, constant, with --momentum) training is held against the twin's `lazy` and `rich` training too, of runs
+whose configs differ in the seed alone taken together. Ends in DIR/report.html, report.json and a table. Parameters are those of
+evaluation: averaged ones where a run has `average`. What is finished is kept in DIR/cells, and the same command continues. A RUN
+is data: nothing in it is executed. Modules, batches and test data (what validation() returns) of one's own are taken from the
+configs that --config names (once, or several times), such as the copy that lies in a RUN: these are executed. Networks are
+spread over the devices of this machine.
 """
 
 import functools
@@ -57,10 +58,10 @@ def main() -> None:
     found = analyse_all(jobs, task, folder, {"loss": _LOSS.value, "parts": tuple(_PARTS.value)}, screen)
     compared = [
         (net, about, report.against(net, members, task, _RATE.value, _MOMENTUM.value))
-        for net, about, members in report.groups(jobs, found)
+        for net, about, members in report.groups(jobs, found, _RATE.value is not None)
     ]
     run = took.of({"command": common.command_line()})
-    said = untested(jobs, task, _TEST_POINTS.value, configs)
+    said = untested(jobs, task, _TEST_POINTS.value, configs) + report.at_other_rates(jobs, _RATE.value)
     made = report.report(jobs, found, compared, _PARTS.value, run, said)
     made.print(screen)
     common.write(folder, made.documents(), screen, started)

@@ -104,6 +104,29 @@ def test_members_are_held_against_their_twin(found: Any):
     assert "averaged parameters (the field average)" in str(report.report(jobs, measured, [], HOW["parts"], {}))
 
 
+def test_networks_of_other_trainings_are_not_taken_together_after_training(found: Any):
+    jobs, _, measured = found
+
+    def of(**fields: Any) -> runs.Job:
+        run = dataclasses.replace(jobs[0].run, info={**jobs[0].run.info, "config": {**jobs[0].run.config, **fields}})
+        return runs.Job(dataclasses.replace(run, label="_".join(map(str, fields.values()))), None)
+
+    several = [of(learning_rate=0.5), of(seed=3), of(learning_rate=0.25)]
+    each = [measured[0], measured[1], measured[0]]
+    assert [len(members) for *_, members in report.groups(several, each)] == [3]
+    assert [(about, len(members)) for _, about, members in report.groups(several, each, trained=True)] == [
+        ("MLP, width 16, depth 1 (0.5, 3)", 2),
+        ("MLP, width 16, depth 1 (0.25)", 1),
+    ]
+    other = dataclasses.replace(
+        several[0].run, info={**several[0].run.info, "code": {"functions": {"optimizer": "1f"}}}
+    )
+    assert len(report.groups([several[0], runs.Job(other, None)], each[:2], trained=True)) == 2
+    (said,) = report.at_other_rates(several, 0.5)
+    assert said == "0.25 has learning_rate 0.25 in its config, and is held against the twin that is trained at 0.5."
+    assert report.at_other_rates(several, None) == []
+
+
 def test_networks_that_start_alike_count_once(found: Any):
     jobs, task, measured = found
     twice = report.against(jobs[0].run.definition(), [*measured, measured[1]], task, None, 0.0)
@@ -465,17 +488,3 @@ def test_runs_in_folders_of_one_name_are_told_apart_and_laid_on_each_other(folde
     assert len(said) == 2
     assert "equal in every bit (12 steps)" in said[0]
     assert "differ by at most 0.25, at step 5" in said[1]
-
-
-def test_points_of_a_file_that_is_sorted_by_class_are_said(tmp_path: Path):
-    y = np.repeat(np.arange(3), 20)
-    np.savez(tmp_path / "own.npz", x_train=np.ones((60, 2)), y_train=y, x_test=np.ones((60, 2)), y_test=y[::-1] * 0)
-    config = {"data": {"name": "arrays", "path": str(tmp_path / "own.npz")}, "width": 4, "depth": 1}
-    run = TrainedRun(tmp_path, {"config": config, "definition": to_json(MLP(4, 1, outputs=3))}, (0,), label="a")
-    with pytest.warns(
-        UserWarning, match=r"a: data\.train: the first 20 samples, which are taken, lack 2 of 3 classes .1, 2."
-    ):
-        run.task(20, 0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        run.task(60, 0)

@@ -1,5 +1,7 @@
 """Whole runs through `analyse`: what is in the result, what is absent and why, and distances from the twin."""
 
+import warnings
+from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
@@ -10,7 +12,9 @@ import pytest
 
 from limits import Kernels, Provenance, Task, Trajectory
 from train.analysis import PARTS, against_twin, analyse, drift, layer_kernels, limits_of, plots, sharpness
+from train.analysis.runs import TrainedRun
 from zoo import MLP, HeResNet, ViT
+from zoo.saved import to_json
 
 RNG = np.random.default_rng(0)
 IMAGES, Y = RNG.normal(size=(8, 4, 4, 1)).astype(np.float32), RNG.normal(size=(6, 2)).astype(np.float32)
@@ -301,3 +305,17 @@ def test_whole_numbers_say_classes():
     np.testing.assert_array_equal(a["alignment"]["ntk"]["cka"], b["alignment"]["ntk"]["cka"])
     with pytest.raises(ValueError, match="targets name classes from 0 to 9, and the network has 4 outputs"):
         analyse(tokens, [(0, w)], x, np.arange(18).reshape(6, 3) % 10, **how)
+
+
+def test_points_of_a_file_that_is_sorted_by_class_are_said(tmp_path: Path):
+    y = np.repeat(np.arange(3), 20)
+    np.savez(tmp_path / "own.npz", x_train=np.ones((60, 2)), y_train=y, x_test=np.ones((60, 2)), y_test=y[::-1] * 0)
+    config = {"data": {"name": "arrays", "path": str(tmp_path / "own.npz")}, "width": 4, "depth": 1}
+    run = TrainedRun(tmp_path, {"config": config, "definition": to_json(MLP(4, 1, outputs=3))}, (0,), label="a")
+    with pytest.warns(
+        UserWarning, match=r"a: data\.train: the first 20 samples, which are taken, lack 2 of 3 classes .1, 2."
+    ):
+        run.task(20, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.task(60, 0)

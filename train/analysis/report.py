@@ -16,6 +16,7 @@ from train.analysis.analyse import KERNELS
 from train.analysis.runs import Points
 from train.analysis.sharpness import edge_of_stability
 from train.evaluate.report import Picture, Report, Table, Text
+from train.study.resume import FREE
 from zoo.definition import name_of
 from zoo.saved import to_json
 
@@ -24,16 +25,24 @@ _MEASURED = {"kernels": ("phi", "g", "nngp"), "ntk": ("ntk",), "positions": ("po
 _OF_WEIGHTS = (
     "Over the edge of a random matrix of that size; of many the first six. NAME[0] is the first layer of an array."
 )
+_ANY = {*FREE, "seed", "members"}  # fields of a config in which networks of one training may differ
 _CURVES = 12  # more than that cannot be told apart
 
 
-def groups(jobs: Sequence[Any], found: Sequence[dict[str, Any]]) -> list[tuple[Any, str, list[dict[str, Any]]]]:
+def groups(
+    jobs: Sequence[Any], found: Sequence[dict[str, Any]], trained: bool = False
+) -> list[tuple[Any, str, list[dict[str, Any]]]]:
     """[(definition, in words, what was measured of its members)]: networks of one definition with checkpoints at the same
-    steps; the words name the runs where several groups have one definition."""
+    steps, and where it is asked how they were `trained`, by configs and code that are the same but for what changes nothing in
+    that; the words name the runs where several groups have one definition."""
     together: dict[str, tuple[Any, list, list]] = {}
     for job, each in zip(jobs, found, strict=True):
         net = job.run.definition()
-        kind = json.dumps([job.run.kind, np.asarray(each["steps"]).tolist()])
+        kind = [job.run.kind, np.asarray(each["steps"]).tolist()]
+        if trained:
+            fields = {name: value for name, value in job.run.config.items() if name not in _ANY}
+            kind += [fields, (job.run.info.get("code") or {}).get("functions")]
+        kind = json.dumps(kind, sort_keys=True, default=str)
         _, names, members = together.setdefault(kind, (net, [], []))
         names.append(job.run.name)
         members.append(each)
@@ -41,6 +50,16 @@ def groups(jobs: Sequence[Any], found: Sequence[dict[str, Any]]) -> list[tuple[A
     return [
         (net, about if words.count(about) == 1 else f"{about} ({', '.join(dict.fromkeys(names))})", members)
         for about, (net, names, members) in zip(words, together.values(), strict=True)
+    ]
+
+
+def at_other_rates(jobs: Sequence[Any], rate: float | None) -> list[str]:
+    """A sentence for each run whose config has another learning rate than the twin that it is held against."""
+    own = {job.run.name: job.run.config.get("learning_rate") for job in jobs}
+    return [
+        f"{name} has learning_rate {given:g} in its config, and is held against the twin that is trained at {rate:g}."
+        for name, given in own.items()
+        if rate is not None and isinstance(given, int | float) and not np.isclose(given, rate, atol=0)
     ]
 
 
