@@ -2,6 +2,7 @@
 
 import io
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,23 @@ def test_scores_that_have_no_ratios_are_refused(tmp_path):
     study = studies_of(tmp_path, OWN.replace("SHIFT", "9.0"))(scored="score")
     with pytest.raises(ValueError, match=r"score returned -.* must be above 0"):
         run(study)
+
+
+ACCURACY = "return jnp.mean(jnp.sign(outputs) == jnp.sign(targets)) + 0.01"
+
+
+@pytest.mark.parametrize(("returned", "said"), [(ACCURACY, True), (ACCURACY.replace("==", "!="), False)])
+def test_scores_that_rise_with_training_are_said(tmp_path, returned, said):
+    code = OWN.replace("return jnp.mean(jnp.abs(outputs - targets)) - SHIFT", returned)
+    study = studies_of(tmp_path, code)(scored="score", steps=40, values=(1e-4, 1e-3, 0.1), share=4.0)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        outcome = run(study)
+    told = [str(each.message) for each in found if "before training" in str(each.message)]
+    assert len(told) == said
+    assert outcome.labels == ["own"]
+    for each in told:
+        assert "own.py: the run of least training loss has score" in each
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What a config's file makes of one size: its runs, in one program; its limit; its score; how many parameters it has."""
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,33 @@ def train_size(
             f"{experiment.path}: score returned {least:.4g}. Scores are compared by their ratios: they must be above 0, and "
             "small where a run is good. Return 1 − accuracy, not −accuracy, and of an error that may be 0 that error + 1e-3, say."
         )
-    return KeptRuns.of(jobs, seeds, curves, scores, time.perf_counter() - began, parameters(study, cell))
+    kept = KeptRuns.of(jobs, seeds, curves, scores, time.perf_counter() - began, parameters(study, cell))
+    if scores is not None and study.scored == "score":
+        _say_turned(study, cell, kept, lambda run: next(iter(batches(int(seeds[run]))))[0])
+    return kept
+
+
+def _say_turned(study: "Study", cell: "Size", runs: KeptRuns, inputs: Callable[[int], Any]) -> None:
+    """Warns where scores rise with training, as accuracies do, and so the worst runs have the least."""
+    there = np.flatnonzero(np.isfinite(runs.losses))
+    by_loss = there[np.argsort(runs.curves[there, -1])]
+    few = len(by_loss) // 3
+    if not few or not runs.scores[by_loss[:few]].mean() > runs.scores[by_loss[-few:]].mean():
+        return
+    best = int(by_loss[0])
+    job = {name: float(values[best]) for name, values in runs.jobs.items()}
+    net, score = builder(study, cell, runs.jobs)(job)[0], _score(study, cell)
+    assert score is not None
+    key = jax.random.fold_in(jax.random.key(0), int(runs.seeds[best]))
+    trained, state = initial(net, key, jax.tree.map(jnp.asarray, inputs(best)))
+    before, after = float(score(net, {**trained, **state} if state else trained)), float(runs.scores[best])
+    if after > before:
+        warnings.warn(
+            f"{study.experiment.path}: the run of least training loss has score {after:.4g}, and {before:.4g} before training, "
+            "and runs of less loss have larger scores, of which the least counts as best. Where a large one is good, return 1 − "
+            "accuracy, or 1 / score.",
+            stacklevel=2,
+        )
 
 
 def builder(study: "Study", cell: "Size", jobs: Mapping[str, Any]) -> Callable[[dict[str, Any]], tuple[Any, Any]]:
