@@ -173,7 +173,7 @@ def _updated(tx: optax.GradientTransformation, gradient: Any, memory: Any, train
     return tx.update(gradient, memory, trained)
 
 
-def loss_of(loss: Callable[[Any, Any], Any], net: Any, outputs: Any, targets: Any) -> jax.Array:
+def loss_of(loss: Callable[[Any, Any], Any], net: Any, outputs: Any, targets: Any, name: str = "loss") -> jax.Array:
     """loss(outputs, targets), one number; what fails on outputs that are several arrays names the model."""
     try:
         found = loss(outputs, targets)
@@ -186,11 +186,12 @@ def loss_of(loss: Callable[[Any, Any], Any], net: Any, outputs: Any, targets: An
         ) from error
     if shape := broadcast(loss, outputs, targets):
         warnings.warn(
-            f"The loss spreads outputs of shape {outputs.shape} and targets of shape {targets.shape} over {shape}, every output "
-            "against every target. Unless that is meant, give targets the shape of outputs: targets[:, None], or outputs[:, 0].",
+            f"The {name} spreads outputs of shape {outputs.shape} and targets of shape {targets.shape} over {shape}, every "
+            "output against every target. Unless that is meant, give targets the shape of outputs: targets[:, None], or "
+            "outputs[:, 0].",
             stacklevel=2,
         )
-    return one_number(found)
+    return one_number(found, name)
 
 
 def broadcast(loss: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> tuple[int, ...]:

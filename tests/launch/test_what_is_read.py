@@ -184,6 +184,43 @@ def test_what_is_no_python_file_is_said_with_one_full_stop(tmp_path):
         common._settings(str(tmp_path / "own.txt"), "")
 
 
+CLASSES = (
+    OWN.replace("MLP(width, depth,", "MLP(width, depth, outputs=3,")
+    .replace("share * 0.5 * jnp.mean((outputs - targets) ** 2)", "cross_entropy(outputs, targets).mean()")
+    .replace("np.tanh(each[:, :1])", "(each[:, 0] > 0).astype(int) - SHIFT")
+    .replace(
+        "import optax",
+        "import optax\nfrom optax.losses import softmax_cross_entropy_with_integer_labels as cross_entropy",
+    )
+)
+
+
+@pytest.mark.parametrize(("shift", "scored"), [(1, "training"), (0, "validation")])
+def test_labels_that_have_no_output_are_refused(tmp_path, shift, scored):
+    code = CLASSES.replace("SHIFT", str(shift)).replace("return x, np.tanh(x[:, :1])", "return x, np.arange(5) - 1")
+    what = "batches gives labels from -1 to 0" if shift else "validation gives labels from -1 to 3"
+    with pytest.raises(
+        ValueError, match=f"own.py: {what}, the network has 3 outputs, and the loss takes -1 for class 2"
+    ):
+        run(studies_of(tmp_path, code)(scored=scored))
+    assert run(studies_of(tmp_path, CLASSES.replace("SHIFT", "0"))()).labels == ["own"]
+
+
+@pytest.mark.parametrize("targets", ["np.tanh(x[:, 0])", "np.tanh(x[:, :2])"])
+def test_validation_has_targets_like_batches(tmp_path, targets):
+    code = OWN.replace("SHIFT", "0").replace("return x, np.tanh(x[:, :1])", f"return x, {targets}")
+    with pytest.raises(ValueError, match=r"validation gives targets of shape \[5.*\], and batches of \[4, 1\]"):
+        run(studies_of(tmp_path, code)(scored="validation"))
+    said = r"The score spreads outputs of shape \(5, 1\) and targets of shape \(5,\)"
+    if "0" in targets:
+        with pytest.warns(UserWarning, match=said):
+            run(
+                studies_of(tmp_path, code.replace("outputs - targets)) - 0", "outputs - targets[None]))"))(
+                    scored="score"
+                )
+            )
+
+
 @pytest.mark.parametrize(
     ("compared", "kept", "said"), [((1, 2, 4), (2, 4), False), ((1, 2), (2,), True), ((1,), (1,), True)]
 )

@@ -1,5 +1,6 @@
 """What a config's file makes of one size: its runs, in one program; its limit; its score; how many parameters it has."""
 
+import itertools
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from train.data.labels import check_labels
 from train.study.asked import LIMIT
 from train.study.experiment import plain_fields
 from train.transfer.kept import KeptRuns
 from train.transfer.runs import limit_losses, shuffled, train_scored
 from train.transfer.sweep import Sweep
-from train.variables import initial, mode, one_number
+from train.variables import draws, forward, initial, loss_of, mode
 from zoo import checks
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ SCORED = {  # what config.scored says, and how it is called
     "validation": "validation loss",
     "score": "score",
 }
+_FEW = 4  # batches whose targets are looked at
 _HELD_OUT = "validation(…), which returns (inputs, targets) that no batch has"
 
 
@@ -59,6 +62,8 @@ def train_size(
     which others there are."""
     config, experiment = study.config, study.experiment
     build = builder(study, cell, jobs)
+    if cell.width == min(config.widths):
+        _check_targets(study, cell)
 
     def batches(seed: int) -> Any:
         if experiment.asks_for("seed", ("batches",)):
@@ -141,9 +146,41 @@ def _score(study: "Study", cell: "Size") -> Callable[[Any, Any], Any] | None:
 
     def score(net: Any, variables: Any) -> Any:
         outputs = net.apply(variables, inputs, **mode(net, False))
-        return one_number(study.call(function, outputs, targets, **cell.fields), function)
+        return loss_of(lambda f, y: study.call(function, f, y, **cell.fields), net, outputs, targets, function)
 
     return score
+
+
+def _check_targets(study: "Study", cell: "Size") -> None:
+    """Raises where targets of batches, or of validation, are classes that the network does not have and the loss takes for
+    others; and where a validation loss is of targets with other columns than batches have."""
+    found = [jax.tree.map(np.asarray, each) for each in itertools.islice(study.call("batches", **cell.fields), _FEW)]
+    given = [(f"{study.experiment.path}: batches", x, y) for x, y in found]
+    if study.scored == "validation":
+        x, y = jax.tree.map(np.asarray, tuple(study.call("validation", **cell.fields)))
+        given.append((f"{study.experiment.path}: validation", x, y))
+        columns = [[a.shape[1:][-1:] for a in jax.tree.leaves(t) if a.dtype.kind == "f"] for t in (y, found[0][1])]
+        if columns[0] != columns[1]:
+            raise ValueError(
+                f"{study.experiment.path}: validation gives targets of shape {_shapes(y)}, and batches of "
+                f"{_shapes(found[0][1])}: the last axis must be the same for both."
+            )
+
+    def outputs(key: Any, x: Any) -> Any:
+        net = study.call("make", cell.width, cell.depth, **cell.fields, **study.job_example())
+        trained, state = initial(net, key, x)
+        return forward(net, trained, state, x, **draws(net, key, 0))[0]
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        return study.call("loss", outputs, targets, **cell.fields)
+
+    for what, x, y in given:
+        if isinstance(y, np.ndarray):
+            check_labels(loss, lambda x=x: jax.eval_shape(outputs, jax.random.key(0), x), y, [y], what)
+
+
+def _shapes(targets: Any) -> str:
+    return ", ".join(str(list(a.shape)) for a in jax.tree.leaves(targets)) or "none"
 
 
 def parameters(study: "Study", cell: "Size") -> int:
