@@ -270,7 +270,12 @@ def test_the_curve_of_the_limit_under_adam(own: Any):
         (
             OWN,
             {"variants": {"a": {"net": 1}}},
-            "config.variants.a: net would not be read: optimizer has its net from the study",
+            r"config.variants.a: net would not be read: the first argument of optimizer \(here net\) is for net",
+        ),
+        (
+            OWN.replace("def optimizer(net, ", "def optimizer("),
+            {},
+            r"config.dial: learning_rate .*\(here learning_rate\) is for net.* write def optimizer\(net, learning_rate\)",
         ),
         (OWN, {"values": (0.0, 0.1)}, "config.values must be .* finite number > 0; got .0.0, 0.1"),
         (OWN, {"grid": "corner"}, '"product" or "cross"'),

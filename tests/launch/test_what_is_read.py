@@ -14,9 +14,10 @@ from rich.console import Console
 
 from launch import common, compare, limit
 from train.study.asked import unread
-from train.study.experiment import load
+from train.study.experiment import Experiment, load
 from train.study.grid import conduct
 from train.transfer import Outcome
+from zoo import MLP
 
 OWN = """
 import jax.numpy as jnp
@@ -176,6 +177,18 @@ def test_misspelt_fields_are_named(own, tmp_path):
 def test_what_functions_return_is_looked_at(tmp_path, what, instead, message):
     with pytest.raises(ValueError, match=message):
         run(studies_of(tmp_path, OWN.replace("SHIFT", "0.0").replace(what, instead))())
+
+
+def test_an_optimiser_that_has_its_rate_where_the_network_comes_is_told_so(tmp_path):
+    (tmp_path / "own.py").write_text("def optimizer(learning_rate, decay=0.0):\n    return learning_rate\n")
+    config = {"learning_rate": 0.1}
+    with pytest.raises(
+        ValueError, match=r"\(here learning_rate\) is for the network.*def optimizer\(net, learning_rate, decay\)"
+    ):
+        Experiment(str(tmp_path / "own.py"), config, ()).call("optimizer", MLP(4, 1))
+    (tmp_path / "other.py").write_text("def optimizer(net, learning_rate):\n    return net.width * learning_rate\n")
+    named = Experiment(str(tmp_path / "other.py"), config | {"net": "mlp"}, ())
+    assert named.bound("optimizer", 1)(MLP(4, 1)) == pytest.approx(0.4)
 
 
 def test_what_is_no_python_file_is_said_with_one_full_stop(tmp_path):

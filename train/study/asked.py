@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from train.study.study import Study
 
 FUNCTIONS = (*NEEDED, "validation", "score", "task", "rows")
-_GIVEN = {"make": 2, "optimizer": 1, "loss": 2, "score": 2}  # how many arguments at first the study fills itself
+_GIVEN = {  # what the first arguments of a function get from the study, by their place
+    "make": ("width", "depth"), "optimizer": ("net",), "loss": ("outputs", "targets"), "score": ("outputs", "targets"),
+}  # fmt: skip
 _TRACED = ("make", "optimizer")  # which get what is swept, run by run
 READ = (
     "name", "dial", "values", "widths", "depths", "grid", "seeds", "seed", "steps", "scored", "variants", "axes", "target",
@@ -61,13 +63,20 @@ def check_asked(study: "Study") -> None:
 
 def check_given(study: "Study", where: str, names: Iterable[str]) -> None:
     """Raises where one of these names is that of an argument that gets something else: a size, the network, outputs."""
-    for function, count in _GIVEN.items():
-        parameters = study.experiment.parameters(function)[:count]
+    for function, given in _GIVEN.items():
+        parameters = study.experiment.parameters(function)[: len(given)]
         for name in (each for each in names if each in parameters):
-            gets = "config.widths and config.depths" if function == "make" else "the study"
+            if function == "make":
+                raise ValueError(
+                    f"config.{where}: {name} would not be read: make has its {' and '.join(parameters)} from config.widths and "
+                    "config.depths. Leave it out here, and give sizes there."
+                )
+            first = "first argument" if len(given) == 1 else f"first {len(given)} arguments"
+            verb = "is" if len(given) == 1 else "are"
             raise ValueError(
-                f"config.{where}: {name} would not be read: {function} has its {' and '.join(parameters)} from {gets}. Leave it "
-                f"out here{', and give sizes there' if function == 'make' else ''}."
+                f"config.{where}: {name} would not be read: the {first} of {function} (here {' and '.join(parameters)}) {verb} "
+                f"for {' and '.join(given)}, by their place. Leave it out here, or write "
+                f"def {function}({', '.join([*given, name])})."
             )
 
 

@@ -98,6 +98,12 @@ class Experiment:
                 + "."
             )
         known = {**self.config, **given}
+        name = first[0].name if first and function == "optimizer" else ""
+        if isinstance(known.get(name), int | float):  # not a network: it has taken the first place
+            raise ValueError(
+                f"{self.path}: the first argument of optimizer (here {name}) is for the network, whatever its name: write "
+                f"def optimizer(net, {', '.join(each.name for each in parameters)})."
+            )
         found = {}
         for parameter in wanted:
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
