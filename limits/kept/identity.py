@@ -33,7 +33,7 @@ from limits.kept.places import (
 )
 from limits.kept.sources import sources
 
-RESULTS = 30  # raised when mended code gives other numbers: what was kept before is then computed again
+RESULTS = 31  # raised when mended code gives other numbers: what was kept before is then computed again
 
 _SETTINGS = (
     "jax_enable_x64",
