@@ -191,6 +191,20 @@ def test_an_optimiser_that_has_its_rate_where_the_network_comes_is_told_so(tmp_p
     assert named.bound("optimizer", 1)(MLP(4, 1)) == pytest.approx(0.4)
 
 
+def test_first_arguments_with_each_others_names_are_no_secret(tmp_path):
+    """They go by their place: make(depth, width) gave a network of as many layers as the width says."""
+    (tmp_path / "own.py").write_text("def make(depth, width):\n    return None\n")
+    with pytest.raises(
+        ValueError, match=r"make\(depth, width\) has its first arguments turned.*make\(width, depth, …\)"
+    ):
+        Experiment(str(tmp_path / "own.py"), {}, ("make",))
+    (tmp_path / "loss.py").write_text("def loss(y_true, y_pred):\n    return 0.0\n")
+    with pytest.warns(
+        UserWarning, match=r"loss\(y_true, y_pred\) has its first arguments turned.*loss\(outputs, targets\)"
+    ):
+        Experiment(str(tmp_path / "loss.py"), {}, ("loss",))
+
+
 def test_what_is_no_python_file_is_said_with_one_full_stop(tmp_path):
     (tmp_path / "own.txt").write_text(OWN)
     with pytest.raises(SystemExit, match=r"own\.txt is not a Python file: give one whose name ends in \.py\. --debug"):

@@ -5,6 +5,7 @@ import functools
 import importlib.util
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,12 @@ NEEDED = {
 }
 
 _HAS = {"make": ("init", "apply"), "optimizer": ("init", "update")}  # what these return
+
+_OUTPUTS = {"outputs", "logits", "predictions", "preds", "y_pred"}
+_TARGETS = {"targets", "labels", "y_true"}
+_TURNED = {  # names of the second argument at the first place, and the other way around
+    "make": ({"depth"}, {"width"}), "loss": (_TARGETS, _OUTPUTS), "score": (_TARGETS, _OUTPUTS),
+}  # fmt: skip
 
 _OF_NNX = ' Of an NNX module: zoo.in_parameterization(build, "mup" or "ntk", width=width) with build(width, rngs).'
 
@@ -56,6 +63,20 @@ class Experiment:
         missing = [NEEDED[name] for name in needed if not callable(getattr(self.module, name, None))]
         if missing:
             raise ValueError(f"{self.path} lacks functions: {'; '.join(missing)}.")
+        for function in filter(self.has, _TURNED):
+            self._check_order(function)
+
+    def _check_order(self, function: str) -> None:
+        """What the first two arguments get goes by their place: raises where they have each other's names, or warns of a loss,
+        which may be the same either way."""
+        names, turned = self.parameters(function)[:2], _TURNED[function]
+        if len(names) < 2 or any(name not in known for name, known in zip(names, turned, strict=True)):
+            return
+        right = NEEDED.get(function, f"{function}(outputs, targets) returns a number")
+        said = f"{self.path}: {function}({', '.join(names)}) has its first arguments turned, which go by their place: {right}."
+        if function == "make":
+            raise ValueError(said)
+        warnings.warn(said, stacklevel=3)
 
     def has(self, name: str) -> bool:
         """Whether the config defines this function."""
