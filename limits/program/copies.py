@@ -2,8 +2,8 @@
 
 from limits.program.concatenation import concatenated
 from limits.program.nodes import Node
+from limits.program.order import sliced
 from limits.program.shapes import Turned
-from limits.program.slices import rows
 from limits.program.values import NoLimitError, Parameter, Value, growth
 
 MOST = 64  # all pairs of copies are looked at
@@ -26,7 +26,7 @@ def apart(value: Value, number: int) -> Value:
     if n > MOST:
         raise NoLimitError(f"{n} independent copies are told apart; up to {MOST} are followed")
     axes = (*value.axes[:number], (), *value.axes[number + 1 :])
-    copies = [Value(axes, rows(value.held, i, i + 1, n, n)) for i in range(n)]
+    copies = [Value(axes, sliced(value, number, i, i + 1)) for i in range(n)]
     return concatenated(copies, number, sizes)
 
 

@@ -1,5 +1,7 @@
 """Rules for what acts entry by entry: sums, products and functions of numbers, parameters and fields."""
 
+import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +13,8 @@ from limits.program.deterministic import check_steady, of_numbers
 from limits.program.functions import leaves_of
 from limits.program.nodes import Concat, Det, Entry, FieldSum, Map, Moving, Node, scaled_by
 from limits.program.opened import opened
+from limits.program.order import neurons, picked
 from limits.program.shapes import Turned
-from limits.program.slices import rows
 from limits.program.values import Axes, NoLimitError, Parameter, Value, as_power, atoms, one
 
 _AS_IT_IS = ("copy", "copy_p", "stop_gradient", "reduce_precision", "optimization_barrier", "sharding_constraint")
@@ -37,7 +39,7 @@ def elementwise(name: str, function: Callable, values: Sequence[Value]) -> Value
     held = [_fitted(value, axes) for value in values]
     if all(isinstance(each, Det) for each in held):
         return Value(axes, of_numbers(word, function, held))
-    return Value(axes, of_fields(name, function, held))
+    return Value(axes, of_fields(name, function, held, math.prod(atom.sizes[0] for atom in neurons(axes))))
 
 
 def _of_parameters(word: str, values: Sequence[Value]) -> Value | None:
@@ -146,10 +148,10 @@ def field_of(value: Value, axes: Axes) -> Node:
     return FieldSum(entry.shape, held.growth, ((one(len(shape)), entry),), constant)
 
 
-def of_fields(name: str, function: Callable, held: Any) -> Node:
+def of_fields(name: str, function: Callable, held: Any, count: int = 0) -> Node:
     """A function of fields and numbers, neuron by neuron."""
     if any(isinstance(each, Concat) for each in held):
-        return _part_by_part(name, function, held)
+        return _part_by_part(name, function, held, count)
     word, shape = name.split("[")[0], np.broadcast_shapes(*(each.shape for each in held))
     if word == "neg":
         return multiple(-1.0, held[0])
@@ -254,9 +256,8 @@ def _selected(mask: Det, off: Any, on: Any, shape: tuple[int, ...]) -> Node:
     return FieldSum(shape, max(node.power for _, node in terms), tuple(terms), constant)
 
 
-def _part_by_part(name: str, function: Callable, held: Sequence[Any]) -> Node:
-    """Of concatenated features: of each part by itself; others are cut as they are."""
-
+def _part_by_part(name: str, function: Callable, held: Sequence[Any], count: int) -> Node:
+    """Of concatenated features: of each part by itself; others, of `count` neurons, are cut as they are."""
     shares = next([share for share, _ in each.parts] for each in held if isinstance(each, Concat))
     columns, at = [], 0.0
     for i, share in enumerate(shares):
@@ -267,11 +268,8 @@ def _part_by_part(name: str, function: Callable, held: Sequence[Any]) -> Node:
                     raise NoLimitError("features that were concatenated in different ways meet")
                 column.append(each.parts[i][1])
             else:
-                column.append(
-                    rows(each, round(at * 2**20), round((at + share) * 2**20), 1, 2**20)
-                    if isinstance(each, Node)
-                    else each
-                )
+                part = slice(round(at * count), round((at + share) * count))
+                column.append(picked(each, (count,), operator.itemgetter(part)) if isinstance(each, Node) else each)
         columns.append((share, of_fields(name, function, column)))
         at += share
     shape = np.broadcast_shapes(*(part.shape for _, part in columns))

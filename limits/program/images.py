@@ -13,6 +13,7 @@ from limits.program.copies import MOST, apart, are_copies, entry
 from limits.program.deterministic import check_steady
 from limits.program.elementwise import elementwise, signed
 from limits.program.nodes import Det, FieldSum, Image, Node, Window
+from limits.program.order import reordered
 from limits.program.shapes import broadcast, moved, permuted, settled, transposed
 from limits.program.slices import sliced
 from limits.program.values import (
@@ -122,8 +123,9 @@ def _origin(matrix: Value) -> tuple:
 
 
 def _contracted_last(value: Value, contracted: Sequence[int]) -> Any:
-    """What is held, with the positions of the contracted axes behind the others."""
-    return permuted(value.held, _behind(value.axes, contracted))
+    """What is held, with the positions and neurons of the contracted axes behind the others."""
+    order = [i for i in range(len(value.axes)) if i not in contracted] + list(contracted)
+    return permuted(reordered(value, order), _behind(value.axes, contracted))
 
 
 def _behind(axes: Axes, last: Sequence[int]) -> list[int]:

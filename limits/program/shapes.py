@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from limits.program.nodes import Concat, Det, Moved, Node
+from limits.program.order import reordered
 from limits.program.values import Atom, Axes, Axis, NoLimitError, Parameter, Value, fresh, positions, size
 
 Act = Callable[[Any, int], Any]  # of an array, and the first of its axes of positions
@@ -115,7 +116,7 @@ def transposed(value: Value, order: tuple[int, ...]) -> Value:
         numbers.append(list(range(count, count + len(here))))
         count += len(here)
     permutation = [number for i in order for number in numbers[i]]
-    return Value(axes, permuted(value.held, permutation))
+    return Value(axes, permuted(reordered(value, order), permutation))
 
 
 def permuted(held: Any, permutation: list[int]) -> Any:

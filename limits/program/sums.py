@@ -13,6 +13,7 @@ from limits.program.deterministic import check_steady, powers
 from limits.program.elementwise import field_of
 from limits.program.images import of_weights
 from limits.program.nodes import Concat, Det, Moved, Node
+from limits.program.order import reordered
 from limits.program.shapes import moved, settled
 from limits.program.values import Atom, Axes, NoLimitError, Parameter, Value, growth, positions
 
@@ -193,7 +194,10 @@ def _of_fields(sides: list, axes: Axes, own: Any) -> Value:
         if pair[0] != pair[1]:
             raise NoLimitError("axes meet in a product that were merged in different ways")
     names = _names(sides)
-    u, v = settled(left), settled(right)
+    u, v = (
+        settled(each._replace(held=reordered(each, [*(i for i in range(len(each.axes)) if i not in gone), *gone])))
+        for each, gone, _ in sides
+    )
     moment = own.second(u, v, True)
     spread = u.power + v.power + power / 2
     if moment is None:
@@ -208,10 +212,11 @@ def _of_fields(sides: list, axes: Axes, own: Any) -> Value:
 def _mixed(sides: list, axes: Axes, own: Any) -> Value:
     """Σ_b p_ab u_b with numbers p: a linear map of positions; over neurons too, the numbers being the same for all."""
     which = 0 if isinstance(sides[0][0].held, Det) else 1
-    (numbers, _, _), (value, gone, _) = sides[which], sides[1 - which]
+    (numbers, _, _), (value, gone, beside) = sides[which], sides[1 - which]
     n, power = _repeats(sides)
     names = _names(sides)
-    det, node = settled(numbers), settled(value)
+    rest = [i for i in range(len(value.axes)) if i not in (*beside, *gone)]
+    det, node = settled(numbers), settled(value._replace(held=reordered(value, (*beside, *rest, *gone))))
     check_steady(det, 0.0 if det.zero else det.power)
     contracted = [atom for i in gone for atom in value.axes[i] if atom.kind == "n"]
     if contracted and power == 0:
