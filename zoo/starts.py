@@ -34,8 +34,8 @@ _MEAN = (
     "Initialise with mean 0, as nn.initializers.lecun_normal() does (nn.initializers.uniform has none)."
 )
 _COLLECTION = (
-    "in_parameterization: {name} reads what is no parameter, as running averages of batch normalisation are ({error}). Take "
-    "layers without, such as nn.LayerNorm, or a definition of your own with zoo.Norm."
+    "in_parameterization: {name} reads what is no parameter, as running averages of batch normalisation and the vectors of "
+    "nn.SpectralNorm are ({error}). Take layers without, such as nn.LayerNorm, or a definition of your own with zoo.Norm."
 )
 _REMEDIES = {
     -0.5: "it by its number of inputs, as nn.initializers.lecun_normal() does (attention and heads too), or draw it as N(0, 1) "
@@ -87,7 +87,9 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
             return net.clone(width=width).apply(
                 {"params": params}, jnp.zeros(x.shape, kind), rngs={"dropout": jax.random.key(0)}
             )
-        except flax.errors.ScopeCollectionNotFound as error:
+        except (flax.errors.ScopeCollectionNotFound, flax.errors.InvalidRngError) as error:
+            if isinstance(error, flax.errors.InvalidRngError) and 'PRNG for "params"' not in str(error):
+                raise
             raise ValueError(_COLLECTION.format(name=net.what, error=str(error).partition(" (https")[0])) from error
 
     size = {"width": net.width}
@@ -96,7 +98,9 @@ def _starts(net: PlainNetwork, shape: tuple[int, ...], kind: str) -> dict[str, S
     except TiedError as error:
         raise ValueError(
             f"in_parameterization of {net.what}: {str(error).partition('. ')[0]}: one rate and one factor cannot be those of "
-            "both. Give the readout a matrix of its own; or take zoo.GPT(tied=True), whose tied readout has a limit."
+            "both. Give the readout a matrix of its own; or take zoo.GPT(tied=True), whose tied readout has a limit. Of a "
+            "derivative by inputs (jax.grad), whose backward pass meets the first matrix again, take the network by itself, and "
+            "differentiate what its twin and ensembles predict."
         ) from error
     if not {"input", "hidden", "readout"} & {place.role for place in found.places.values()}:
         raise ValueError(

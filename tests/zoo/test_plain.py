@@ -222,6 +222,28 @@ class Running(nn.Module):
         return nn.Dense(1)(nn.BatchNorm(use_running_average=True)(nn.Dense(self.width)(x)))
 
 
+class Spectral(nn.Module):
+    """Weights over their largest singular value, by a vector that no parameter holds."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(1)(nn.SpectralNorm(nn.Dense(self.width))(nn.Dense(self.width)(x), update_stats=False))
+
+
+class Slope(nn.Module):
+    """A network's derivative by its inputs."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        w, v = (self.param(name, nn.initializers.lecun_normal(), shape) for name, shape in
+                (("w", (x.shape[1], self.width)), ("v", (self.width, 1))))  # fmt: skip
+        return jax.grad(lambda x: (jnp.tanh(x @ w) @ v).sum())(x)
+
+
 class Lopsided(nn.Module):
     """Flax's uniform law begins at 0."""
 
@@ -254,6 +276,8 @@ class Averages(nnx.Module):
         (lambda: in_parameterization(lambda n: n, "mup", width=8), r"make\(8\) must return"),
         (lambda: in_parameterization(Averages, "mup", width=8), "BatchStat"),
         (lambda: roles(in_parameterization(Running(8), "mup"), STRUCT), "reads what is no parameter, as running averages"),
+        (lambda: roles(in_parameterization(Spectral(8), "mup"), STRUCT), "no parameter, .* nn.SpectralNorm"),
+        (lambda: roles(in_parameterization(Slope(8), "mup"), STRUCT), r"in_parameterization of Slope: w: .*\(jax.grad\)"),
         (lambda: roles(in_parameterization(Lopsided(), "mup"), STRUCT), r"readout.kernel \(readout\) starts .* mean 0.05"),
         (
             lambda: learning_rate_factors(in_parameterization(Narrow(), "mup"), STRUCT),
