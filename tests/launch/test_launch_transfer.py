@@ -22,6 +22,7 @@ from train.records import read_records
 from train.study.grid import conduct
 from train.study.sized import limit_sweeps
 from train.transfer import Outcome, Sweep, report
+from train.transfer.outcome import target
 
 HERE = Path(__file__).parent
 OWN = '''
@@ -366,6 +367,18 @@ def test_the_command_takes_the_smallest_size_that_has_an_optimum(own: Any):
     sizes: Any = {(8, 1): Sweep(8, 1, rates, curves * np.inf), (16, 1): Sweep(16, 1, rates, curves)}
     outcome = Outcome("learning_rate", {"": sizes}, {}, {"": {"setting": ""}}, {})
     assert "--set=learning_rate=0.02" in study.command(outcome)
+
+
+def test_that_losses_of_several_tasks_are_not_compared_is_said():
+    one = simulated({(8, 1): -6.0, (16, 1): -6.0}).sweeps["all"]
+    lower = {size: dataclasses.replace(each, curves=each.curves / 2) for size, each in one.items()}
+    settings = {"sgd, digits": {"setting": "sgd"}, "sgd, parity": {"setting": "sgd"}}
+    tasks = {"sgd, digits": "digits", "sgd, parity": "parity"}
+    outcome = Outcome("learning_rate", {"sgd, digits": one, "sgd, parity": lower}, {}, settings, tasks=tasks)
+    found = target(outcome)
+    assert found.label == "sgd, parity"
+    assert "Of 2 kinds of losses (digits, parity), which are not compared, this setting has the least" in found.advice
+    assert "kinds of losses" not in target(dataclasses.replace(outcome, tasks=dict.fromkeys(tasks, "digits"))).advice
 
 
 @pytest.mark.parametrize("text", ["2/2", "1", "a/b", "-1/2"])

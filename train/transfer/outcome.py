@@ -135,6 +135,11 @@ def target(
         moves.append(move)
         said += words
     value = 2.0 ** (at.log_rate + sum(moves))
+    if len(tasks := {outcome.tasks.get(each, "") for each in outcome.labels}) > 1:
+        said.append(
+            f"Of {len(tasks)} kinds of losses ({', '.join(sorted(filter(None, tasks)))}), which are not compared, this setting "
+            "has the least: the tables have the best values of the others."
+        )
     if small.flat:
         said.append(
             f"Warning: all runs of width {small.width:g}, depth {small.depth} end with the same loss: any value is as good."
