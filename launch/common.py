@@ -155,10 +155,8 @@ def start(
         try:
             main()
         except KeyboardInterrupt:
-            print(
-                "\nInterrupted. What is finished (cells, checkpoints) is kept: run the same command again to continue.",
-                file=sys.stderr,
-            )
+            kept = "What is finished (cells, checkpoints) is kept: run the same command again to continue."
+            print(f"\nInterrupted. {kept if _WRITTEN else 'Nothing was begun that is kept.'}", file=sys.stderr)
             watch.fail(KeyboardInterrupt("interrupted by hand."))
             end_in_time(130)
             raise SystemExit(130) from None
