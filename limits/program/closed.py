@@ -33,7 +33,7 @@ _FEWER = 8  # signals of each such block on which series are measured, where the
 _NODE_BYTES = 2**28  # of the values of a function at quadrature nodes, for all inputs of a block
 _NODES = 2000
 _MARGIN = 0.25  # of a power of N
-_READING = 4  # another number for rules that give other kernels
+_READING = 5  # another number for rules that give other kernels
 _LONG, _LONGEST, _FEW_BLOCKS = 200, 400, 30  # equations of a program, blocks of kernels: see `_step_by_step`
 
 
