@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limits.program.elementwise import of_fields
-from limits.program.nodes import Det, Mask, Node
+from limits.program.nodes import Det, FieldSum, Mask, Moved, Node
 from limits.program.values import NoLimitError, Value, as_power
 
 
@@ -22,7 +22,7 @@ def converted(value: Value, old: Any, new: Any) -> Value:
     array([[ 1, -2]], dtype=int32)
     """
     held, was, is_now = value.held, _kind(old), _kind(new)
-    if (was is is_now and (was is not int or isinstance(held, Node))) or isinstance(held, Mask):
+    if (was is is_now and (was is not int or isinstance(held, Node))) or is_mask(held):
         return value
     if isinstance(held, Det):
         return Value(value.axes, _number(held, new, was, is_now))
@@ -31,6 +31,13 @@ def converted(value: Value, old: Any, new: Any) -> Value:
     if isinstance(held, Node) and was is float and jnp.issubdtype(new, jnp.signedinteger):
         return Value(value.axes, of_fields("trunc[]", jnp.trunc, [held]))  # whole numbers of fields are numbers in here
     raise NoLimitError(f"a signal is made {'true or false' if is_now is bool else 'a whole number without a sign'}")
+
+
+def is_mask(held: Any) -> bool:
+    """Whether it is zeros and ones that a forward pass draws."""
+    while isinstance(held, Moved):
+        held = held.source
+    return isinstance(held, Mask) or (isinstance(held, FieldSum) and any(isinstance(u, Mask) for _, u in held.terms))
 
 
 def _kind(dtype: Any) -> type:

@@ -189,7 +189,7 @@ class Interpreter:
             return [sums.reduced(name, given[0], params["axes"], _REDUCTIONS[name])]
         if name == "bernoulli":
             return [_mask(given[0], shape, equation.outputs[0])]
-        if name == "select_n" and _is_mask(given[0].held):
+        if name == "select_n" and conversions.is_mask(given[0].held):
             return [self._masked(equation, *given)]
         if name in RANDOM:
             raise NoLimitError("random numbers are drawn in the forward pass (dropout?): switch them off")
@@ -326,12 +326,6 @@ def _mask(p: Value, shape: tuple, number: int) -> Value:
     weights = Weights(f"mask {number}", (), (), (keep * (1 - keep)) ** 0.5, 0.0, False, "zeros and ones of dropout")
     drawn = Mask(tuple(places), 0.0, weights, (True,) * len(places), by_input)
     return Value(axes, FieldSum(drawn.shape, 0.0, ((one(len(places)), drawn),), one(len(places), keep)))
-
-
-def _is_mask(node: Any) -> bool:
-    while isinstance(node, Moved):
-        node = node.source
-    return isinstance(node, FieldSum) and any(isinstance(u, Mask) for _, u in node.terms)
 
 
 def _iota(params: dict[str, Any], shape: tuple) -> Value:

@@ -102,6 +102,35 @@ def test_masks_divide_the_variance_of_an_input_by_what_is_kept():
     assert k.provenance["ntk"].kind == "exact"
 
 
+class Factors(nn.Module):
+    """Masks that are multiplied with: one of every input's own, or one for all."""
+
+    width: int
+    shared: bool
+
+    @nn.compact
+    def __call__(self, x):
+        for _ in range(2):
+            x = nn.relu(nn.Dense(self.width, kernel_init=GAUSS, use_bias=False)(x))
+            shape = (1, self.width) if self.shared else x.shape
+            x = x * jax.random.bernoulli(self.make_rng("dropout"), 0.75, shape) / 0.75
+        return nn.Dense(1, kernel_init=GAUSS, use_bias=False)(x)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_masks_that_are_multiplied_with_are_masks(shared):
+    """They were said to stand before a function. One for all inputs divides the covariance of two inputs, too."""
+    k, (nngp, ntk) = closed(Factors(8, shared)).kernels(X), by_hand(X, 0.75)
+    if shared:
+        of_two = 1 - np.eye(len(X))
+        plain, whole = by_hand(X, 1.0), [np.diag(np.diag(each)) for each in (nngp, ntk)]
+        nngp, ntk = (d + each / 0.75**2 * of_two for d, each in zip(whole, plain, strict=True))
+    np.testing.assert_allclose(k.nngp, nngp, rtol=1e-12)
+    if not shared:
+        np.testing.assert_allclose(k.ntk, ntk, rtol=1e-12)
+    assert k.provenance["ntk"].kind == "exact"
+
+
 def drawn(net, x, members, tangent=True):
     """Second moments and tangent kernels of networks, each with masks of its own: means and standard errors."""
     rates = {"params": learning_rate_factors(net, jax.ShapeDtypeStruct(x.shape, "float32"))}
