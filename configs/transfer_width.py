@@ -3,7 +3,7 @@
     python3 -m launch.transfer --config=configs/transfer_width.py
 
 331 seconds, measured on two CPU cores that did other work beside. Expect: the optimum of `standard` falls as width^−0.65
-[−0.82, −0.45], that of `mup` stays (slope +0.17 [−0.04, +0.33]).
+[−0.84, −0.45], that of `mup` stays (slope +0.13 [−0.06, +0.30]).
 """
 
 import optax
