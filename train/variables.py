@@ -173,7 +173,7 @@ def _updated(tx: optax.GradientTransformation, gradient: Any, memory: Any, train
     return tx.update(gradient, memory, trained)
 
 
-def loss_of(loss: Callable[[Any, Any], Any], net: Any, outputs: Any, targets: Any, name: str = "loss") -> jax.Array:
+def loss_of(loss: Callable[[Any, Any], Any], net: Any, outputs: Any, targets: Any, *, name: str = "loss") -> jax.Array:
     """loss(outputs, targets), one number; what fails on outputs that are several arrays names the model."""
     try:
         found = loss(outputs, targets)

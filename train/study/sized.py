@@ -146,7 +146,7 @@ def _score(study: "Study", cell: "Size") -> Callable[[Any, Any], Any] | None:
 
     def score(net: Any, variables: Any) -> Any:
         outputs = net.apply(variables, inputs, **mode(net, False))
-        return loss_of(lambda f, y: study.call(function, f, y, **cell.fields), net, outputs, targets, function)
+        return loss_of(lambda f, y: study.call(function, f, y, **cell.fields), net, outputs, targets, name=function)
 
     return score
 
