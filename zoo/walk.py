@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
@@ -324,7 +325,7 @@ def _either(state: Any, after: Any, v: Any) -> Any:
     state, after = (each.held if isinstance(each, Met) and each.whole else each for each in (state, after))
     held = [each for each in (state, after) if isinstance(each, Held)]
     if state not in (*held, None, Other.FIXED) or after not in (*held, Other.FIXED):
-        return Other.ACTIVE if np.issubdtype(v.aval.dtype, np.inexact) else None
+        return Other.ACTIVE if jnp.issubdtype(v.aval.dtype, np.inexact) else None
     axes = tuple(Axis().union(*each) for each in zip(*(each.axes for each in held), strict=True))
     return Held(axes, Axis().union(*(each.taken for each in held))) if held else state
 

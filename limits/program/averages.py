@@ -15,6 +15,7 @@ from limits.program.continuity import are_continuous
 from limits.program.functions import Function, bare, components, function_of, product_of
 from limits.program.nodes import Concat, FieldSum, Map, Moved, Node, plain
 from limits.program.quadrature import by_quadrature
+from limits.program.shared_weights import meet
 from limits.program.two_variables import dual_of, measure, of_two, values_of
 from limits.program.zeros import total
 
@@ -47,7 +48,7 @@ def tangent(m: Any, u: Node, v: Node, pairs: bool) -> Any:
 
 
 def _tangent(m: Any, left: Function, right: Function, pairs: bool) -> Any:
-    if not left.tops & right.tops:
+    if not meet(left.tops, right.tops):
         return None
     fields = _as_fields(m, left, right)
     if fields is not None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from limits.program.elementwise import field_of
 from limits.program.nodes import Concat, Det, FieldSum
+from limits.program.order import neurons
 from limits.program.shapes import broadcast, moved, settled
 from limits.program.values import Atom, NoLimitError, Parameter, Value, growth, one, positions, size
 
@@ -103,15 +104,17 @@ def _side_by_side(values: list[Value], number: int) -> Any:
         raise NoLimitError("features are concatenated whose numbers grow with different powers of the width")
     if all(isinstance(value.held, Det) for value in values):
         raise NoLimitError("constants that differ between neurons are put together")
-    parts = []
+    parts, before = [], math.prod(atom.sizes[0] for atom in neurons(values[0].axes[:number]))
     for value, count in zip(values, counts, strict=True):
         held = value.held
+        if isinstance(held, Concat) and held.before != before:
+            raise NoLimitError("concatenated features are concatenated with others along another axis")
         if isinstance(held, Det):
             held = FieldSum(held.shape, held.power, (), held)
         inner = held.parts if isinstance(held, Concat) else ((1.0, held),)
         parts += [(share * count[0] / total, part) for share, part in inner]
     shape = max((part.shape for _, part in parts), key=math.prod)
-    return Concat(shape, max(part.power for _, part in parts), tuple(parts))
+    return Concat(shape, max(part.power for _, part in parts), tuple(parts), before)
 
 
 def padded(value: Value, fill: float, config: tuple, shape: tuple) -> Value:

@@ -258,19 +258,21 @@ def _selected(mask: Det, off: Any, on: Any, shape: tuple[int, ...]) -> Node:
 
 def _part_by_part(name: str, function: Callable, held: Sequence[Any], count: int) -> Node:
     """Of concatenated features: of each part by itself; others, of `count` neurons, are cut as they are."""
-    shares = next([share for share, _ in each.parts] for each in held if isinstance(each, Concat))
+    first = next(each for each in held if isinstance(each, Concat))
+    shares, before = [share for share, _ in first.parts], first.before
     columns, at = [], 0.0
     for i, share in enumerate(shares):
         column = []
         for each in held:
             if isinstance(each, Concat):
-                if [part[0] for part in each.parts] != shares:
+                if [part[0] for part in each.parts] != shares or each.before != before:
                     raise NoLimitError("features that were concatenated in different ways meet")
                 column.append(each.parts[i][1])
             else:
-                part = slice(round(at * count), round((at + share) * count))
-                column.append(picked(each, (count,), operator.itemgetter(part)) if isinstance(each, Node) else each)
+                rows = before, count // before
+                part = slice(None), slice(*(round(end * rows[1]) for end in (at, at + share)))
+                column.append(picked(each, rows, operator.itemgetter(part)) if isinstance(each, Node) else each)
         columns.append((share, of_fields(name, function, column)))
         at += share
     shape = np.broadcast_shapes(*(part.shape for _, part in columns))
-    return Concat(shape, max(part.power for _, part in columns), tuple(columns))
+    return Concat(shape, max(part.power for _, part in columns), tuple(columns), before)

@@ -12,6 +12,7 @@ import numpy as np
 
 from limits.program.nodes import Carried, Det, FieldSum, Map, Mask, Moving, Node, multiplied, scaled_by
 from limits.program.opened import opened
+from limits.program.shared_weights import meet
 from limits.program.values import NoLimitError
 
 _SKEWED = (
@@ -261,8 +262,8 @@ def components(left: Function, right: Function) -> list[tuple[Function, Function
     groups: list[tuple[set, list[Factor], list[Factor]]] = []
     both = [(0, f) for f in left.factors] + [(1, f) for f in right.factors]
     for which, factor in both:
-        mine = [group for group in groups if group[0] & factor.node.tops]
-        groups = [group for group in groups if not group[0] & factor.node.tops]
+        mine = [group for group in groups if meet(factor.node.tops, group[0])]
+        groups = [group for group in groups if all(group is not each for each in mine)]
         tops = set(factor.node.tops).union(*(group[0] for group in mine))
         sides = [[f for group in mine for f in group[1 + i]] for i in (0, 1)]
         sides[which].append(factor)

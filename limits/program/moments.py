@@ -26,7 +26,7 @@ from limits.kernels.special import safe_sqrt, snapped
 from limits.program import averages
 from limits.program.gaps import gap_of
 from limits.program.nodes import Carried, Concat, Det, FieldSum, Image, Key, Map, Moved, Node
-from limits.program.shared_weights import contracted, diagonal, of_both, of_weights, same_weights, shared
+from limits.program.shared_weights import contracted, diagonal, meet, of_both, of_weights, same_weights, shared
 from limits.program.values import NoLimitError
 from limits.program.zeros import total
 
@@ -61,7 +61,7 @@ class PairMoments:
 
     def tangent(self, u: Any, v: Any, pairs: bool) -> Any:
         """Θ(u, v); None where it is zero by structure."""
-        if isinstance(u, Det) or isinstance(v, Det) or not u.tops & v.tops:
+        if isinstance(u, Det) or isinstance(v, Det) or not meet(u.tops, v.tops):
             return None
         return self._once(self._tangent, u, v, pairs)
 
@@ -97,7 +97,7 @@ class PairMoments:
     def _second(self, u: Any, v: Any, pairs: bool) -> Any:
         if isinstance(u, Det) and isinstance(v, Det):
             return None if u.zero or v.zero else self.product(u, v, u.array, v.array, pairs)
-        if isinstance(u, Det) or isinstance(v, Det) or not u.tops & v.tops:
+        if isinstance(u, Det) or isinstance(v, Det) or not meet(u.tops, v.tops):
             left, right = self.own.mean(u), self.own.mean(v)
             return None if left is None or right is None else self.product(u, v, left, right, pairs)
         if isinstance(u, FieldSum | Concat | Moved) or isinstance(v, FieldSum | Concat | Moved):

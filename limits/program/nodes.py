@@ -286,6 +286,7 @@ class Concat(Node):
     """Fields side by side along the neurons, each with its share of them."""
 
     parts: tuple[tuple[float, Node], ...]
+    before: int = 1  # how many neurons the axes have that stand before the one along which they are
 
     @property
     def parts_of(self) -> tuple[Node, ...]:  # noqa: D102
@@ -333,8 +334,7 @@ def scaled_by(node: Node) -> "tuple[float | Moving, Node] | None":
 def multiplied(node: Node) -> Node | None:
     """u of a field s u with a number s, which is not looked at."""
     if isinstance(node, FieldSum) and len(node.terms) == 1 and node.constant is None:
-        factor, inner = node.terms[0]
-        return None if factor.usual is None else inner
+        return None if node.terms[0][0].usual is None else node.terms[0][1]
     return None
 
 

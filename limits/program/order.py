@@ -13,10 +13,28 @@ _PARTS = "a part of concatenated features is taken that is none of those that we
 
 
 class NeuronNumbers(NamedTuple):
-    """Of the neurons that a field has, among so many: their numbers, in its order."""
+    """Of the neurons that a field has, among so many: their numbers, in its order; of `some` of wide networks it is as it was."""
 
     total: int
     which: bytes
+    some: bool = False  # by whatever way it came about: the same numbers are the same neurons
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NeuronNumbers) and self[:2] == other[:2]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:2])
+
+    def meets_some(self, others: Any) -> bool:
+        """Whether neurons that have other places in a field of these numbers, (): all as they are, are in part the same."""
+        if not (self.some or (others and others.some)):
+            return False
+        mine = np.frombuffer(self.which, np.int32)
+        theirs = np.frombuffer(others.which, np.int32) if others else np.arange(mine.size)
+        return mine.size == theirs.size and bool((mine == theirs).any())
 
 
 def neurons(axes: Axes) -> list[Atom]:
@@ -28,7 +46,7 @@ def sliced(value: Value, number: int, start: int, stop: int, step: int = 1) -> N
     """Those between two of an axis, which is of neurons alone."""
     before = len(neurons(value.axes[:number]))
     shape = [atom.sizes[0] for atom in neurons(value.axes)]
-    if isinstance(value.held, Concat) and step == 1 and math.prod(shape[:before]) == 1:
+    if isinstance(value.held, Concat) and step == 1 and math.prod(shape[:before]) == value.held.before:
         return _part(value.held, start / shape[before], stop / shape[before])
     part = (*[slice(None)] * before, slice(start, stop, step))
     return picked(value.held, shape, lambda numbers: numbers[part])
@@ -41,17 +59,22 @@ def reordered(value: Value, order: Sequence[int]) -> Any:
     if moved == sorted(moved) or not isinstance(value.held, Node):
         return value.held
     atoms = neurons(value.axes)
-    wide = [atom.sizes[0] * 16 ** round(growth(atom.sizes)) for atom in atoms]
-    numbers = np.arange(math.prod(wide)).reshape(wide)
-    if 0.1 < (numbers.ravel() == numbers.transpose(moved).ravel()).mean() < 1:
-        raise NoLimitError("a part of the neurons changes places, and others stay where they are")
-    return picked(value.held, [atom.sizes[0] for atom in atoms], lambda numbers: numbers.transpose(moved))
+
+    def stay(times: int) -> float:
+        """The share that does, so many times as wide."""
+        wide = [atom.sizes[0] * times ** round(growth(atom.sizes)) for atom in atoms]
+        numbers = np.arange(math.prod(wide)).reshape(wide)
+        return float((numbers.ravel() == numbers.transpose(moved).ravel()).mean())
+
+    some = 2 * stay(16) > stay(4) > 0  # else that of a few, such as the first and the last
+    return picked(value.held, [atom.sizes[0] for atom in atoms], lambda numbers: numbers.transpose(moved), some)
 
 
-def picked(node: Node, shape: Sequence[int], act: Callable[[np.ndarray], np.ndarray]) -> Node:
+def picked(node: Node, shape: Sequence[int], act: Callable[[np.ndarray], np.ndarray], some: bool = False) -> Node:
     """Some of the neurons [*shape] of a field, or all in another order: `act` does to their numbers what is done to them.
 
-    They are other rows of the same weights: independent of those that have other places, neuron by neuron.
+    They are other rows of the same weights: independent of those that have other places, neuron by neuron. some: a share of them
+    keeps its place in wide networks too.
     """
     made = dict[int, Any]()
 
@@ -65,7 +88,7 @@ def picked(node: Node, shape: Sequence[int], act: Callable[[np.ndarray], np.ndar
     def cut(node: Node) -> Node:
         match node:
             case Image() | Entry() | Lookup():
-                return replaced(node, matrix=replaced(node.matrix, rows=_rows(node.matrix.rows, shape, act)))
+                return replaced(node, matrix=replaced(node.matrix, rows=_rows(node.matrix.rows, shape, act, some)))
             case FieldSum():
                 return replaced(node, terms=tuple((c, of(u)) for c, u in node.terms))
             case Moved():
@@ -82,13 +105,14 @@ def picked(node: Node, shape: Sequence[int], act: Callable[[np.ndarray], np.ndar
     return of(node)
 
 
-def _rows(rows: Any, shape: Sequence[int], act: Callable[[np.ndarray], np.ndarray]) -> Any:
+def _rows(rows: Any, shape: Sequence[int], act: Callable[[np.ndarray], np.ndarray], some: bool) -> Any:
     count = math.prod(shape)
     before = np.frombuffer(rows.which, np.int32) if rows else np.arange(count, dtype=np.int32)
     if before.size != count:
         raise NoLimitError("parts of neurons are taken along axes that were merged in different ways")
     after, total = act(before.reshape(shape)).ravel(), rows.total if rows else count
-    return () if np.array_equal(after, np.arange(total)) else NeuronNumbers(total, after.tobytes())
+    some = some or bool(rows and rows.some)
+    return () if np.array_equal(after, np.arange(total)) else NeuronNumbers(total, after.tobytes(), some)
 
 
 def _part(node: Concat, low: float, high: float) -> Node:
@@ -100,7 +124,7 @@ def _part(node: Concat, low: float, high: float) -> Node:
         elif at + share > low + 1e-12 and at < high - 1e-12:
             raise NoLimitError(_PARTS)
         at += share
-    return found[0][1] if len(found) == 1 else Concat(node.shape, node.power, tuple(found))
+    return found[0][1] if len(found) == 1 else Concat(node.shape, node.power, tuple(found), node.before)
 
 
 def replaced(thing: Any, **changes: Any) -> Any:

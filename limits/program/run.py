@@ -75,7 +75,7 @@ class EquationRun:
         """The outputs of an equation that meets other values than arrays; here, `Noted` ones."""
         name, bare = eqn.primitive.name, [value.value if isinstance(value, Noted) else value for value in values]
         made = bound(eqn, bare)
-        if name == "dot_general":
+        if name == "dot_general" and not any(isinstance(value, Weighed) for value in values):
             side = int(isinstance(values[0], Noted))
             gone = eqn.params["dimension_numbers"][0][side]
             kept = [i for i in range(jnp.ndim(bare[side])) if i not in gone]
@@ -92,9 +92,8 @@ class EquationRun:
             return made if isinstance(values[at], Weighed) else [Weighed(made[0], values[1 - at], tuple(weights))]
         if any(isinstance(value, Weighed) for value in values):
             factor = name in ("mul", "div", "neg", "convert_element_type", "copy") and len(made) == 1
-            return (
-                [dataclasses.replace(values[0], value=made[0])] if factor and isinstance(values[0], Weighed) else made
-            )
+            weighed = next(value for value in values if isinstance(value, Weighed))
+            return [dataclasses.replace(weighed, value=made[0])] if factor and same else made
         return [Noted(each) for each in made] if same else made
 
     def entry(self, value: Any, i: int) -> Any:

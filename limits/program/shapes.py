@@ -18,7 +18,7 @@ def moved(held: Any, act: Act, shape: tuple[int, ...], selects: bool = True) -> 
         array = act(held.array, 1)
         return Det(array, held.power, held.noise, held.zero, held.default if array.size == 1 else None)
     if isinstance(held, Concat):
-        return Concat(shape, held.power, tuple((w, moved(u, act, shape, selects)) for w, u in held.parts))
+        return Concat(shape, held.power, tuple((w, moved(u, act, shape, selects)) for w, u in held.parts), held.before)
     return Moved(shape, held.power, held, lambda a, first, side: act(a, first), selects)
 
 

@@ -22,6 +22,17 @@ def same_weights(u: Any, v: Any) -> bool:
     return u.matrix.rows == v.matrix.rows
 
 
+def meet(some: frozenset, others: Any) -> bool:
+    """Whether two fields have weights at the tops in common; an error where it is those of a part of their neurons."""
+    if some & others:
+        return True
+    for path, index, mine in (top for top in some if len(top) == 3):
+        for theirs in (top[2] for top in others if top[:2] == (path, index)):
+            if (mine or theirs).meets_some(theirs if mine else ()):
+                raise NoLimitError("a part of the neurons changes places, and others stay where they are")
+    return False
+
+
 def same_parts(taken: dict[str, tuple], matrix: Weights) -> None:
     """An error where a parameter is met as a whole and in parts; `taken`: the axes along which entries of each were taken."""
     axes = tuple(axis for axis, _ in matrix.index)

@@ -195,8 +195,8 @@ def _of_fields(sides: list, axes: Axes, own: Any) -> Value:
             raise NoLimitError("axes meet in a product that were merged in different ways")
     names = _names(sides)
     u, v = (
-        settled(each._replace(held=reordered(each, [*(i for i in range(len(each.axes)) if i not in gone), *gone])))
-        for each, gone, _ in sides
+        settled(each._replace(held=reordered(each, [*beside, *_others(each, (*gone, *beside)), *gone])))
+        for each, gone, beside in sides
     )
     moment = own.second(u, v, True)
     spread = u.power + v.power + power / 2
@@ -215,8 +215,8 @@ def _mixed(sides: list, axes: Axes, own: Any) -> Value:
     (numbers, _, _), (value, gone, beside) = sides[which], sides[1 - which]
     n, power = _repeats(sides)
     names = _names(sides)
-    rest = [i for i in range(len(value.axes)) if i not in (*beside, *gone)]
-    det, node = settled(numbers), settled(value._replace(held=reordered(value, (*beside, *rest, *gone))))
+    order = (*beside, *_others(value, (*beside, *gone)), *gone)
+    det, node = settled(numbers), settled(value._replace(held=reordered(value, order)))
     check_steady(det, 0.0 if det.zero else det.power)
     contracted = [atom for i in gone for atom in value.axes[i] if atom.kind == "n"]
     if contracted and power == 0:
@@ -236,6 +236,10 @@ def _mixed(sides: list, axes: Axes, own: Any) -> Value:
     return Value(axes, made)
 
 
+def _others(value: Value, but: Sequence[int]) -> list[int]:
+    return [i for i in range(len(value.axes)) if i not in but]
+
+
 def _summed_mix(node: Node, n: float, power: float, own: Any) -> Det:
     mean = own.mean(node)
     if mean is None:
@@ -250,6 +254,7 @@ def mixed_by(node: Any, det: Det, coefficients: str, mine: str, out: str, shape:
             shape,
             node.power + det.power,
             tuple((s, mixed_by(u, det, coefficients, mine, out, shape)) for s, u in node.parts),
+            node.before,
         )
     k = len(mine)
 

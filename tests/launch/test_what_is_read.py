@@ -189,6 +189,8 @@ def test_an_optimiser_that_has_its_rate_where_the_network_comes_is_told_so(tmp_p
     (tmp_path / "other.py").write_text("def optimizer(net, learning_rate):\n    return net.width * learning_rate\n")
     named = Experiment(str(tmp_path / "other.py"), config | {"net": "mlp"}, ())
     assert named.bound("optimizer", 1)(MLP(4, 1)) == pytest.approx(0.4)
+    numbered = Experiment(str(tmp_path / "other.py"), config | {"net": 2}, ())  # which `make` may ask for
+    assert numbered.bound("optimizer", 1)(MLP(4, 1)) == pytest.approx(0.4)
 
 
 def test_first_arguments_with_each_others_names_are_no_secret(tmp_path):
@@ -249,6 +251,20 @@ def test_validation_has_targets_like_batches(tmp_path, targets):
 
 
 @pytest.mark.parametrize(
+    ("own", "instead"),
+    [
+        ("MLP(width, depth,", "MLP(width + int(jnp.ceil(jnp.sqrt(4.0))) - 2, depth,"),  # it cannot be traced
+        ("return x, np.arange(5) % 3", "return x, np.eye(3)[np.arange(5) % 3]"),  # the loss takes both
+    ],
+)
+def test_what_a_loss_or_a_model_of_ones_own_can_do_is_not_refused(tmp_path, own, instead):
+    code = CLASSES.replace("SHIFT", "0").replace("return x, np.tanh(x[:, :1])", "return x, np.arange(5) % 3")
+    both = "(cross_entropy(outputs, targets) if targets.ndim == 1 else optax.softmax_cross_entropy(outputs, targets))"
+    code = code.replace("cross_entropy(outputs, targets)", both, 1).replace(own, instead)
+    assert run(studies_of(tmp_path, code)(scored="validation")).labels == ["own"]
+
+
+@pytest.mark.parametrize(
     ("compared", "kept", "said"), [((1, 2, 4), (2, 4), False), ((1, 2), (2,), True), ((1,), (1,), True)]
 )
 def test_depths_of_the_limit_follow_those_that_are_compared(compared, kept, said):
@@ -274,6 +290,15 @@ def test_a_module_beside_a_config_is_the_one_that_it_takes(tmp_path, monkeypatch
     assert load(tmp_path / "one" / "own.py").make() == "one"
     with pytest.raises(ValueError, match=f"imports {name}, which is there twice: .*other.*, beside it, and .*one"):
         load(tmp_path / "other" / "own.py")
+    for file in ("own.py", f"{name}/__init__.py"):
+        (tmp_path / "other" / file).rename(tmp_path / "other" / f"{file}.kept")
+        (tmp_path / "other" / file).write_bytes((tmp_path / "one" / file).read_bytes())
+    assert load(tmp_path / "other" / "own.py").make() == "one"  # a copy
+    (tmp_path / "other" / "own.py").write_text(f"if __name__ == '__main__':\n    import {name}\n")
+    (tmp_path / "other" / name / "__init__.py").write_text("NUMBER = 3")
+    load(tmp_path / "other" / "own.py")
+    for file in ("own.py", f"{name}/__init__.py"):
+        (tmp_path / "other" / f"{file}.kept").rename(tmp_path / "other" / file)
     (tmp_path / "other" / name).rename(tmp_path / "other" / f"{name}_2")
     (tmp_path / "other" / "own.py").write_text(code.replace(name, f"{name}_2"))
     assert load(tmp_path / "other" / "own.py").make() == "other"

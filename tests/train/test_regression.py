@@ -179,3 +179,6 @@ def test_samples_that_are_sorted_by_class_are_said(monkeypatch):
         for n_train in (10, 30, 100, 0):
             regression.samples({"name": "shuffled"}, Regression(n_train=n_train, n_test=20))
         regression.samples({"name": "sorted"}, Regression(n_train=0, n_test=0))
+        many = np.random.default_rng(0).permutation(np.repeat(np.arange(2500), 4))  # more ways than a float can count
+        monkeypatch.setitem(SOURCES, "many", lambda split: Arrays("many", np.ones((10_000, 1)), many, 2500))
+        regression.samples({"name": "many"}, Regression(n_train=2000, n_test=0))

@@ -36,12 +36,15 @@ def groups(
     steps, and where it is asked how they were `trained`, by configs and code that are the same but for what changes nothing in
     that; the words name the runs where several groups have one definition."""
     together: dict[str, tuple[Any, list, list]] = {}
-    for job, each in zip(jobs, found, strict=True):
+    codes = [job.run.info.get("code") or {} for job in jobs]
+    versions = {json.dumps(code.get("versions"), sort_keys=True, default=str) for code in codes}
+    told = len(versions) == 1  # the words for functions are others with every version
+    for job, code, each in zip(jobs, codes, found, strict=True):
         net = job.run.definition()
         kind = [job.run.kind, np.asarray(each["steps"]).tolist()]
         if trained:
             fields = {name: value for name, value in job.run.config.items() if name not in _ANY}
-            kind += [fields, (job.run.info.get("code") or {}).get("functions")]
+            kind += [fields, code.get("functions") if told else None]
         kind = json.dumps(kind, sort_keys=True, default=str)
         _, names, members = together.setdefault(kind, (net, [], []))
         names.append(job.run.name)

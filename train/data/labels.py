@@ -54,9 +54,13 @@ def absent_classes(data: Source, taken: Any) -> str:
     if not (isinstance(data, Arrays) and data.classes):
         return ""
     labels, counts = np.unique(data.targets[data.targets >= 0], return_counts=True)
-    lacks = ~np.asarray(taken)[:, labels.astype(int)].any(0)
-    absent, others = labels[lacks], counts[~lacks].sum() / counts.sum()
-    if not len(absent) or math.comb(len(labels), len(absent)) * others ** len(taken) > _RARE:  # a bound of the chance
+    rows = np.asarray(taken)[:, labels.astype(int)]
+    there, labelled = rows.any(0), int(rows.any(1).sum())
+    absent, others = labels[~there], counts[there].sum() / max(counts.sum(), 1)
+    if not len(absent) or not labelled:
+        return ""
+    ways = sum(math.lgamma(n + 1) * sign for n, sign in ((len(labels), 1), (len(absent), -1), (there.sum(), -1)))
+    if ways + labelled * math.log(others) > math.log(_RARE):  # a bound of the chance
         return ""
     few = ", ".join(f"{label:g}" for label in absent[:5]) + ", …" * (len(absent) > 5)
     return (

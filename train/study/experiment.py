@@ -120,7 +120,8 @@ class Experiment:
             )
         known = {**self.config, **given}
         name = first[0].name if first and function == "optimizer" else ""
-        if isinstance(known.get(name), int | float):  # not a network: it has taken the first place
+        own = name in ("net", "model") or self.asks_for(name, ("make",))
+        if isinstance(known.get(name), int | float) and not own:  # not a network: it has taken the first place
             raise ValueError(
                 f"{self.path}: the first argument of optimizer (here {name}) is for the network, whatever its name: write "
                 f"def optimizer(net, {', '.join(each.name for each in parameters)})."
@@ -184,24 +185,42 @@ def load(path: Path) -> ModuleType:
 
 
 def _check_beside(file: Path, looked_at: set[Path]) -> None:
-    """Raises where what a file imports by the name of one beside it, here or in a function, is that of another folder."""
-    nodes = list(ast.walk(ast.parse(file.read_bytes())))
-    named = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
-    named += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
-    for name in sorted({each.partition(".")[0] for each in named} - _NOT_MEANT):
-        places = (file.parent / f"{name}.py", file.parent / name / "__init__.py")
+    """Raises where what a file imports by the name of one beside it, here or in a function, is another file of another folder."""
+    for name in sorted(_imported(file) - _NOT_MEANT):
+        places = (file.parent / name / "__init__.py", file.parent / f"{name}.py")  # as Python looks for them
         own = next((each.resolve() for each in places if each.is_file()), None)
         if own is None or own in looked_at:
             continue
         looked_at.add(own)
-        spec = importlib.util.find_spec(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        except ValueError:  # of a module that was made by hand
+            continue
         taken = Path(spec.origin).resolve() if spec and spec.origin else None
-        if taken != own:
+        if taken != own and not (taken and taken.is_file() and taken.read_bytes() == own.read_bytes()):
             raise ValueError(
                 f"{file} imports {name}, which is there twice: {own}, beside it, and {taken}, which is taken. Give one of them "
                 "another name, or take one program for each."
             )
-        _check_beside(own, looked_at)
+        if own == places[1].resolve():  # what a package imports does not lie beside its files
+            _check_beside(own, looked_at)
+
+
+def _imported(file: Path) -> set[str]:
+    """The first parts of the names that a file imports, but for what it does where it is run itself."""
+    try:
+        todo, names = list(ast.parse(file.read_bytes()).body), set[str]()
+    except SyntaxError:  # said by whoever imports it
+        return set()
+    while todo:
+        node: Any = todo.pop()
+        if isinstance(node, ast.Import):
+            names |= {each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add((node.module or "").partition(".")[0])
+        elif not (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)):
+            todo += ast.iter_child_nodes(node)
+    return names
 
 
 def plain_fields(fields: Mapping[str, Any] | ConfigDict) -> dict[str, Any]:
@@ -214,11 +233,14 @@ def overrides(given: Sequence[str], but: Collection[str] = ()) -> list[str]:
 
     >>> overrides(["--config.steps", "50", "--config.rate", "-1", "-config.flag", "--only=a", "--config.of=(1, 2)"], {"of"})
     ['--config.steps=50', '--config.rate=-1', '-config.flag']
+    >>> overrides(["--noconfig.bias", "--config.steps=3"])
+    ['--noconfig.bias', '--config.steps=3']
     """
     found = []
     for word, following in zip(given, [*given, "--"][1:], strict=True):
         name = word.lstrip("-").partition("=")[0]
-        if word.startswith("-") and name.startswith("config.") and name.split(".")[1] not in but:
-            alone = "=" in word or following.startswith(("--", "-config", "-noconfig"))
+        of_config = word.startswith("-") and name.startswith(("config.", "noconfig."))
+        if of_config and name.split(".")[1] not in but:
+            alone = "=" in word or name.startswith("no") or following.startswith(("--", "-config", "-noconfig"))
             found.append(word if alone else f"{word}={following}")
     return found

@@ -71,10 +71,11 @@ def _check_alone(config: str, others: Sequence[str]) -> None:
 def _say_changes(run: TrainedRun, configs: Sequence[str]) -> None:
     """Warns where what is executed of a config is not what the run was trained with, as far as versions let that be told."""
     file, then = _config_of(run, configs), run.info.get("code")
-    if file is None or not then:
+    if file is None or not then or Path(file).resolve() == (Path(run.place) / Path(file).name).resolve():
         return
     now = code_of(Experiment(file, run.config, ()).functions())
-    names = ("make",) if run.config.get("data") else ("make", "batches")
+    read = run.says_definition and type(run.definition()).__module__.partition(".")[0] == "zoo"  # `make` is not called
+    names = ["make"] * (not read) + ["batches"] * (not run.config.get("data"))
     changed = [name for name in names if then["functions"].get(name) != now["functions"].get(name)]
     if changed and then["versions"] == now["versions"]:
         warnings.warn(

@@ -113,7 +113,7 @@ def _say_turned(study: "Study", cell: "Size", runs: KeptRuns, inputs: Callable[[
         warnings.warn(
             f"{study.experiment.path}: the run of least training loss has score {after:.4g}, and {before:.4g} before training, "
             "and runs of less loss have larger scores, of which the least counts as best. Where a large one is good, return 1 − "
-            "accuracy, or 1 / score.",
+            "accuracy, or 1 / score; where it is an error, these runs fit their batches too closely.",
             stacklevel=2,
         )
 
@@ -136,12 +136,7 @@ def builder(study: "Study", cell: "Size", jobs: Mapping[str, Any]) -> Callable[[
 def _score(study: "Study", cell: "Size") -> Callable[[Any, Any], Any] | None:
     if study.scored == "training":
         return None
-    given = study.call("validation", **cell.fields)
-    if not (isinstance(given, tuple | list) and len(given) == 2):
-        raise ValueError(
-            f"{study.experiment.path}: validation returned {checks.shown(given)}; it must be (inputs, targets)."
-        )
-    inputs, targets = jax.tree.map(jnp.asarray, tuple(given))
+    inputs, targets = jax.tree.map(jnp.asarray, _held_out(study, cell))
     function = "loss" if study.scored == "validation" else "score"
 
     def score(net: Any, variables: Any) -> Any:
@@ -151,36 +146,45 @@ def _score(study: "Study", cell: "Size") -> Callable[[Any, Any], Any] | None:
     return score
 
 
+def _held_out(study: "Study", cell: "Size") -> tuple[Any, Any]:
+    given = study.call("validation", **cell.fields)
+    if not (isinstance(given, tuple | list) and len(given) == 2):
+        raise ValueError(
+            f"{study.experiment.path}: validation returned {checks.shown(given)}; it must be (inputs, targets)."
+        )
+    return tuple(given)
+
+
 def _check_targets(study: "Study", cell: "Size") -> None:
     """Raises where targets of batches, or of validation, are classes that the network does not have and the loss takes for
-    others; and where a validation loss is of targets with other columns than batches have."""
+    others; and where a validation loss is of targets with other columns than batches, and outputs, have."""
     found = [jax.tree.map(np.asarray, each) for each in itertools.islice(study.call("batches", **cell.fields), _FEW)]
-    given = [(f"{study.experiment.path}: batches", x, y) for x, y in found]
+    given = [(f"{study.experiment.path}: batches", *each) for each in found if len(each) == 2]
     if study.scored == "validation":
-        x, y = jax.tree.map(np.asarray, tuple(study.call("validation", **cell.fields)))
-        given.append((f"{study.experiment.path}: validation", x, y))
-        columns = [[a.shape[1:][-1:] for a in jax.tree.leaves(t) if a.dtype.kind == "f"] for t in (y, found[0][1])]
-        if columns[0] != columns[1]:
-            raise ValueError(
-                f"{study.experiment.path}: validation gives targets of shape {_shapes(y)}, and batches of "
-                f"{_shapes(found[0][1])}: the last axis must be the same for both."
-            )
+        given.append((f"{study.experiment.path}: validation", *jax.tree.map(np.asarray, _held_out(study, cell))))
+    net = study.call("make", cell.width, cell.depth, **cell.fields, **study.job_example())
 
-    def outputs(key: Any, x: Any) -> Any:
-        net = study.call("make", cell.width, cell.depth, **cell.fields, **study.job_example())
+    def once(key: Any, x: Any) -> Any:
         trained, state = initial(net, key, x)
         return forward(net, trained, state, x, **draws(net, key, 0))[0]
+
+    def outputs(x: Any) -> Any:
+        return jax.eval_shape(once, jax.random.key(0), x)
 
     def loss(outputs: Any, targets: Any) -> Any:
         return study.call("loss", outputs, targets, **cell.fields)
 
     for what, x, y in given:
         if isinstance(y, np.ndarray):
-            check_labels(loss, lambda x=x: jax.eval_shape(outputs, jax.random.key(0), x), y, [y], what)
-
-
-def _shapes(targets: Any) -> str:
-    return ", ".join(str(list(a.shape)) for a in jax.tree.leaves(targets)) or "none"
+            check_labels(loss, lambda x=x: outputs(x), y, [y], what)
+    if study.scored == "validation" and given[:-1]:
+        (_, _, usual), (_, x, y) = given[0], given[-1]
+        real = all(isinstance(each, np.ndarray) and each.dtype.kind == "f" for each in (usual, y))
+        if real and usual.shape[1:][-1:] != y.shape[1:][-1:] and y.shape != outputs(x).shape:
+            raise ValueError(
+                f"{study.experiment.path}: validation gives targets of shape {list(y.shape)}, and batches of "
+                f"{list(usual.shape)}: the last axis must be the same for both."
+            )
 
 
 def parameters(study: "Study", cell: "Size") -> int:

@@ -111,6 +111,54 @@ def test_a_part_of_the_neurons_that_changes_places_has_no_closed_form():
         twin(net).kernel_function()(X, X)
 
 
+def kernels(features: Any, width: int = 8) -> Any:
+    return twin(in_parameterization(Orders(width, features), "ntk")).kernels(X)
+
+
+@pytest.mark.slow
+def test_copies_that_change_places_and_meet_no_others_are_copies():
+    """Two by two: a half of them stays where it is. The kernel of relu is the closed one."""
+    found = kernels(lambda h, g: nn.relu(h).reshape(len(h), 2, 2, -1).swapaxes(1, 2).reshape(h.shape))
+    assert found.provenance["nngp"].kind == "exact"
+    np.testing.assert_allclose(found.nngp, kernels(lambda h, g: nn.relu(h)).nngp, rtol=1e-12)
+
+
+def test_one_in_twelve_that_stays_has_no_closed_form_either():
+    """Of four by six copies two stay; a neuron that meets itself weighs three times as much."""
+    turned = lambda h: h.reshape(len(h), 4, 6, -1).swapaxes(1, 2).reshape(h.shape)  # noqa: E731
+    net = in_parameterization(Orders(12, lambda h, g: nn.relu(h) * turned(h)), "ntk")
+    with pytest.raises(ValueError, match="a part of the neurons changes places"):
+        twin(net).kernel_function()(X, X)
+
+
+def test_sums_over_neurons_of_copies_in_two_orders_are_of_pairs():
+    """Σ_d z_ghd z_ghd, however the copies of the second are ordered: the signal times 1 + its own mean square."""
+
+    def gated(spec: str, turned: bool) -> Any:
+        def features(h: Any, g: Any) -> Any:
+            z = h.reshape(len(h), 4, 8, -1)
+            squares = jnp.einsum(spec, z, z.swapaxes(1, 2) if turned else z) / z.shape[-1]
+            return (z * (1 + squares[..., None])).reshape(h.shape)
+
+        return features
+
+    k = X @ X.T / 5
+    for spec, turned in (("bhgd,bhgd->bhg", False), ("bhgd,bghd->bhg", True)):
+        found = kernels(gated(spec, turned), 32)
+        assert found.provenance["nngp"].kind == "exact"
+        np.testing.assert_allclose(found.nngp, k * np.outer(1 + np.diag(k), 1 + np.diag(k)), rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_parts_along_the_second_of_two_axes_are_cut_along_it():
+    def parts(h: Any, g: Any) -> Any:
+        h = h.reshape(len(h), 2, -1)
+        half = h.shape[-1] // 2
+        return (jnp.concatenate([nn.relu(h[..., :half]), nn.relu(h[..., half:])], -1) * h).reshape(len(h), -1)
+
+    np.testing.assert_allclose(kernels(parts).nngp, kernels(lambda h, g: nn.relu(h) * h).nngp, rtol=1e-4)
+
+
 @pytest.mark.slow
 def test_products_along_copies_are_taken_pair_by_pair():
     """Σ_ci u_ci v_ic / N of copies c and neurons i: of other pairs than Σ_ci u_ci v_ci / N, whose mean is not zero."""
