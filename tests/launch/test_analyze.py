@@ -118,13 +118,11 @@ def test_networks_of_other_trainings_are_not_taken_together_after_training(found
         ("MLP, width 16, depth 1 (0.5, 3)", 2),
         ("MLP, width 16, depth 1 (0.25)", 1),
     ]
-    other = dataclasses.replace(
-        several[0].run, info={**several[0].run.info, "code": {"functions": {"optimizer": "1f"}}}
-    )
+    code = {**(several[0].run.info.get("code") or {}), "functions": {"optimizer": "1f"}}
+    other = dataclasses.replace(several[0].run, info={**several[0].run.info, "code": code})
     assert len(report.groups([several[0], runs.Job(other, None)], each[:2], trained=True)) == 2
-    mended = dataclasses.replace(
-        other, info={**other.info, "code": {"functions": {"optimizer": "2e"}, "versions": {"zoo": 2}}}
-    )
+    newer = {"functions": {"optimizer": "2e"}, "versions": {"zoo": 2}}  # of which words cannot be compared
+    mended = dataclasses.replace(other, info={**other.info, "code": newer})
     assert len(report.groups([runs.Job(other, None), runs.Job(mended, None)], each[:2], trained=True)) == 1
     (said,) = report.at_other_rates(several, 0.5)
     assert said == "0.25 has learning_rate 0.25 in its config, and is held against the twin that is trained at 0.5."
