@@ -353,6 +353,17 @@ def test_a_sum_of_weights_that_a_loop_makes_is_one_matrix(name: str, told: bool)
     assert [use[:2] for use in found["w"]] == [((1,), (2,))]
 
 
+def test_a_loop_may_carry_a_key_of_random_numbers():
+    def body(carry, w):
+        key, h = carry
+        key, own = jax.random.split(key)
+        return (key, h + jnp.tanh(h @ w) * jax.random.bernoulli(own, 0.5, h.shape)), None
+
+    params = {"w": jnp.ones((3, 8, 8))}
+    found = uses(lambda p: jax.lax.scan(body, (jax.random.key(0), jnp.ones((2, 8))), p["w"])[0][1], params)
+    assert found["w"] == [Use((1,), (2,), (0,))]
+
+
 def test_signals_that_a_loop_carries_are_none():
     """What begins as a parameter, too, once signals are added to it."""
     params = {"w": jnp.ones((3, 8, 8)), "h": jnp.ones((2, 8))}

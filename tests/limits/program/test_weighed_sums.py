@@ -151,3 +151,14 @@ def test_hidden_matrices_that_are_summed_over_have_the_kernels_of_products():
         for hidden in (lambda h, w: (h[:, None] * w).sum(-1), lambda h, w: h @ w.T)
     ]
     same_kernels(*nets)
+
+
+def test_readouts_that_are_multiplied_neuron_by_neuron_have_no_features():
+    """Of h @ (v c) they are h c, of which h alone was said; the sum of h v over neurons, times a number at either side, has h."""
+    how: Any = {"steps": 1, "learning_rate": 0.2, "times": [0], "kernels": ("features",), "progress": False}
+    masked = Summing(16, lambda h, v: h @ (v * (jnp.arange(len(v)) % 2.0)[:, None]), shape=("w", 1))
+    with pytest.raises(ValueError, match=r"no product of .* has weights of role readout"):
+        ensemble(in_parameterization(masked, "mup"), TASK, 2, **how)
+    ends = [lambda h, v: (2.0 * (h * v)).sum(-1, keepdims=True), lambda h, v: ((h * v) * 2.0).sum(-1, keepdims=True)]
+    found = [ensemble(in_parameterization(Summing(16, end), "mup"), TASK, 2, **how).features for end in ends]
+    np.testing.assert_allclose(*found, rtol=1e-6)
