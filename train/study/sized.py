@@ -1,5 +1,6 @@
 """What a config's file makes of one size: its runs, in one program; its limit; its score; how many parameters it has."""
 
+import functools
 import itertools
 import time
 import warnings
@@ -162,14 +163,19 @@ def _check_targets(study: "Study", cell: "Size") -> None:
     given = [(f"{study.experiment.path}: batches", *each) for each in found if len(each) == 2]
     if study.scored == "validation":
         given.append((f"{study.experiment.path}: validation", *jax.tree.map(np.asarray, _held_out(study, cell))))
-    net = study.call("make", cell.width, cell.depth, **cell.fields, **study.job_example())
 
-    def once(key: Any, x: Any) -> Any:
-        trained, state = initial(net, key, x)
-        return forward(net, trained, state, x, **draws(net, key, 0))[0]
+    @functools.cache
+    def outputs_of() -> Callable[[Any, Any], Any]:  # made where it is needed, and not while something is traced
+        net = study.call("make", cell.width, cell.depth, **cell.fields, **study.job_example())
+
+        def outputs(key: Any, x: Any) -> Any:
+            trained, state = initial(net, key, x)
+            return forward(net, trained, state, x, **draws(net, key, 0))[0]
+
+        return outputs
 
     def outputs(x: Any) -> Any:
-        return jax.eval_shape(once, jax.random.key(0), x)
+        return jax.eval_shape(outputs_of(), jax.random.key(0), x)
 
     def loss(outputs: Any, targets: Any) -> Any:
         return study.call("loss", outputs, targets, **cell.fields)
