@@ -209,17 +209,17 @@ def _check_beside(file: Path, looked_at: set[Path]) -> None:
 def _imported(file: Path) -> set[str]:
     """The first parts of the names that a file imports, but for what it does where it is run itself."""
     try:
-        todo, names = list(ast.parse(file.read_bytes()).body), set[str]()
+        todo, names = list[ast.AST](ast.parse(file.read_bytes()).body), set[str]()
     except SyntaxError:  # said by whoever imports it
         return set()
     while todo:
-        node: Any = todo.pop()
+        node = todo.pop()
         if isinstance(node, ast.Import):
             names |= {each.name.partition(".")[0] for each in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names.add((node.module or "").partition(".")[0])
         elif not (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)):
-            todo += ast.iter_child_nodes(node)
+            todo.extend(ast.iter_child_nodes(node))
     return names
 
 
